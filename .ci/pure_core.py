@@ -1,0 +1,11 @@
+"""Prints the pure core's files (pyproject.toml, [tool.therock-outputs]), comma-separated; fails when one does not exist."""
+
+import sys
+import tomllib
+from pathlib import Path
+
+project = Path(__file__).resolve().parent.parent
+files = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["therock-outputs"]["pure-core"]
+if missing := [name for name in files if not (project / name).is_file()]:
+    sys.exit(f"pyproject.toml names files of the pure core that do not exist: {', '.join(missing)}")
+print(",".join(files))

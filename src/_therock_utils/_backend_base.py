@@ -1,0 +1,158 @@
+"""The interface of every storage backend, and what is the same in all of them.
+
+A backend implements `upload`, `list_objects`, `copy`, `put_new` and `download`, which report each object's failure as
+data. The short calls of the specification (`upload_file`, `upload_directory`, ...) are built on them here and raise.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from _therock_utils._errors import IncompleteError
+from _therock_utils._files import walk_files
+from _therock_utils._globs import is_selected
+from _therock_utils._transfer_types import UploadItem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from _therock_utils._cancel import CancelToken
+    from _therock_utils._transfer_types import (
+        DownloadItem,
+        DownloadResult,
+        FailedItem,
+        ListedObject,
+        OnConflict,
+        Origin,
+        StoredObject,
+        UploadResult,
+    )
+    from _therock_utils.storage_location import StorageLocation
+
+
+class StorageBackend(ABC):
+    """Where outputs are stored: S3, or a local staging directory of the same layout."""
+
+    @abstractmethod
+    def upload(
+        self,
+        items: Sequence[UploadItem],
+        *,
+        on_conflict: OnConflict = "overwrite",
+        origin: Origin | None = None,
+        cancel: CancelToken | None = None,
+    ) -> UploadResult:
+        """Store every item and report each: stored, skipped, failed, conflicts.
+
+        Never raises for one object's failure, nor when `cancel` is set: what was not stored is in `failed`.
+        Raises InputError where two items have one destination.
+        """
+
+    @abstractmethod
+    def list_objects(self, location: StorageLocation) -> Iterator[ListedObject]:
+        """Everything below `location`, recursively, streamed in key order.
+
+        By whole segments: below `12345-linux` is nothing of `12345-linux2`, and nor is an object of that very key.
+        A location with nothing below it gives nothing. Raises an OutputsError where listing is refused or fails.
+        """
+
+    @abstractmethod
+    def copy(
+        self,
+        pairs: Sequence[tuple[StorageLocation, StorageLocation]],
+        *,
+        cancel: CancelToken | None = None,
+    ) -> UploadResult:
+        """Copy each (source, destination) inside the storage and report each as `upload` does.
+
+        `stored` names the destinations, with `sha256` and `content_type` "" where they were not seen; a copy counts as
+        stored when its size is the source's. Overwrites.
+        """
+
+    @abstractmethod
+    def put_new(self, location: StorageLocation, data: bytes, content_type: str) -> StoredObject:
+        """Store `data` only where no object has that key. Raises ConflictError where one has."""
+
+    @abstractmethod
+    def download(self, items: Sequence[DownloadItem], *, cancel: CancelToken | None = None) -> DownloadResult:
+        """Fetch every item and report each. A target is written whole and verified, or not at all."""
+
+    def upload_file(self, source: Path, dest: StorageLocation) -> None:
+        """Store one file. Raises its OutputsError, or IncompleteError where it is no regular file."""
+        self.upload_files([(source, dest)])
+
+    def upload_files(self, files: Iterable[tuple[Path, StorageLocation]]) -> int:
+        """Store each (source, destination); how many were stored. Raises as `upload_directory` does."""
+        result = self.upload([UploadItem(source, destination) for source, destination in files])
+        _raise_first(result.failed)
+        if result.skipped:
+            names = ", ".join(file.path for file in result.skipped[:3])
+            message = f"{len(result.skipped)} of the files to upload were not stored: {names}"
+            raise IncompleteError(message, why=result.skipped[0].reason)
+        return len(result.stored)
+
+    def upload_directory(
+        self,
+        source: Path,
+        dest: StorageLocation,
+        include: Sequence[str] | None = None,
+        exclude: Sequence[str] | None = None,
+    ) -> int:
+        """Store the regular files below `source` under `dest`, keeping relative paths; how many were stored.
+
+        `include` and `exclude` are globs over relative paths (`_globs`). Symbolic links and names that make illegal keys
+        are left out. Raises the error that stopped the upload where it is permanent or the only one, else
+        IncompleteError, which says how many files are missing; LocalFileError where `source` cannot be read.
+        """
+        walked = walk_files(source, include=include, exclude=exclude)
+        result = self.upload([UploadItem(path, dest.child(relative_path)) for path, relative_path in walked.files])
+        _raise_first(result.failed)
+        return len(result.stored)
+
+    def list_files(
+        self,
+        location: StorageLocation,
+        include: Sequence[str] | None = None,
+        exclude: Sequence[str] | None = None,
+    ) -> Iterator[StorageLocation]:
+        """The locations of the objects below `location`, streamed in key order; globs are relative to it."""
+        start = len(location.relative_path) + 1 if location.relative_path else 0
+        for listed in self.list_objects(location):
+            if is_selected(listed.location.relative_path[start:], include=include, exclude=exclude):
+                yield listed.location
+
+    def copy_file(self, source: StorageLocation, dest: StorageLocation) -> None:
+        """Copy one object. Raises its OutputsError (NotFoundError where there is none)."""
+        self.copy_files([(source, dest)])
+
+    def copy_files(self, files: Iterable[tuple[StorageLocation, StorageLocation]]) -> int:
+        """Copy each (source, destination); how many were copied. Raises as `upload_directory` does."""
+        result = self.copy(list(files))
+        _raise_first(result.failed)
+        return len(result.stored)
+
+    def copy_directory(
+        self,
+        source: StorageLocation,
+        dest: StorageLocation,
+        include: Sequence[str] | None = None,
+        exclude: Sequence[str] | None = None,
+    ) -> int:
+        """Copy everything below `source` to the same relative paths below `dest`; how many were copied."""
+        start = len(source.relative_path) + 1 if source.relative_path else 0
+        found = self.list_files(source, include, exclude)
+        return self.copy_files([(location, dest.child(location.relative_path[start:])) for location in found])
+
+
+def _raise_first(failed: Sequence[FailedItem]) -> None:
+    """Raise what explains `failed`: the only or the first permanent error, else an IncompleteError that counts."""
+    if not failed:
+        return
+    permanent = next((item.error for item in failed if not item.error.transient), None)
+    if permanent is not None or len(failed) == 1:
+        raise permanent or failed[0].error
+    first = failed[0]
+    message = f"{len(failed)} objects were not stored, the first of them {first.path}"
+    raise IncompleteError(message, why=str(first.error)) from first.error

@@ -1,0 +1,113 @@
+"""Whose run is it, and is it a fork's pull request? Decided from the environment or from the API's record. Pure.
+
+Both ways name the same place for the same run: what a job uploads is found by the job that looks it up.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from _therock_utils._errors import GitHubError, InputError
+from _therock_utils._keys import quote
+from _therock_utils.s3_buckets import DEFAULT_REPOSITORY, Repository
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_PULL_REQUEST_EVENTS = frozenset({"pull_request", "pull_request_target"})
+_TRUE = frozenset({"true", "1", "yes", "on"})
+_FALSE = frozenset({"", "false", "0", "no", "off"})
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """What the API's record of a run decides. `updated_at` is aware, None where the record does not say."""
+
+    repository: Repository
+    is_pr_from_fork: bool
+    updated_at: datetime.datetime | None
+
+
+def repository_of_environment(environment: Mapping[str, str]) -> Repository:
+    """Repository in which this job runs; ROCm/TheRock where GITHUB_REPOSITORY is unset or empty."""
+    return Repository.parse(environment.get("GITHUB_REPOSITORY", "") or DEFAULT_REPOSITORY)
+
+
+def parse_flag(name: str, value: str) -> bool:
+    """Read a boolean environment value; empty is false. Raises InputError that names the variable."""
+    if value.lower() in _TRUE:
+        return True
+    if value.lower() in _FALSE:
+        return False
+    message = f"{name} is {quote(value)}, which is neither true nor false"
+    raise InputError(message, remedy=f"Set {name} to true or false.")
+
+
+def is_fork_in_environment(environment: Mapping[str, str], read_event: Callable[[str], bytes]) -> bool:
+    """Whether this job belongs to a pull request from a fork.
+
+    IS_PR_FROM_FORK true decides alone; otherwise the payload of a pull request event does (its head repository is gone,
+    or is another one). `read_event` gets GITHUB_EVENT_PATH and is called only where the payload decides.
+    Raises InputError where it is needed and cannot be read.
+    """
+    if parse_flag("IS_PR_FROM_FORK", environment.get("IS_PR_FROM_FORK", "")):
+        return True
+    if environment.get("GITHUB_EVENT_NAME", "") not in _PULL_REQUEST_EVENTS:
+        return False
+    path = environment.get("GITHUB_EVENT_PATH", "")
+    head_repository = _head_repository(_load_event(path, read_event), path)
+    return head_repository is None or not repository_of_environment(environment).is_same(head_repository)
+
+
+def read_record(record: Mapping[str, object], *, repository: Repository) -> RunRecord:
+    """Read a workflow run as GitHub's API gives it ("Get a workflow run").
+
+    The record's own spelling of the repository wins, since keys are case-sensitive.
+    Raises GitHubError for a record that cannot be read.
+    """
+    spelled = _full_name(record.get("repository"))
+    own = Repository.parse(spelled) if spelled is not None and repository.is_same(spelled) else repository
+    head = _full_name(record.get("head_repository"))
+    return RunRecord(own, head is None or not own.is_same(head), _instant(record.get("updated_at")))
+
+
+def _load_event(path: str, read_event: Callable[[str], bytes]) -> object:
+    remedy = "Set IS_PR_FROM_FORK to true if it is a fork's, or give the job its payload (GITHUB_EVENT_PATH)."
+    if not path:
+        message = (
+            "GITHUB_EVENT_PATH is not set, and this pull request's payload is needed to tell a fork's from our own"
+        )
+        raise InputError(message, remedy=remedy)
+    try:
+        return json.loads(read_event(path).decode("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        message = f"the event payload {quote(path)} cannot be read"
+        raise InputError(message, why=f"{type(error).__name__}: {error}"[:300], remedy=remedy) from error
+
+
+def _head_repository(event: object, path: str) -> str | None:
+    pull_request = event.get("pull_request") if isinstance(event, dict) else None
+    if not isinstance(pull_request, dict):
+        message = f"the event payload {quote(path)} has no pull_request"
+        raise InputError(message, why="GITHUB_EVENT_NAME says that this is a pull request event")
+    head = pull_request.get("head")
+    return _full_name(head.get("repo")) if isinstance(head, dict) else None
+
+
+def _full_name(repository: object) -> str | None:
+    name = repository.get("full_name") if isinstance(repository, dict) else None
+    return name if isinstance(name, str) and name else None
+
+
+def _instant(value: object) -> datetime.datetime | None:
+    if value is None:
+        return None
+    try:
+        instant = datetime.datetime.fromisoformat(str(value))
+    except ValueError as error:
+        message = f"the run's record has updated_at {quote(str(value))}, which is no time"
+        raise GitHubError(message) from error
+    return instant if instant.tzinfo is not None else instant.replace(tzinfo=datetime.UTC)

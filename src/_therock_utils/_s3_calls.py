@@ -1,0 +1,100 @@
+"""Single S3 requests, each with its errors translated. What a request is made with comes from S3Connection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from _therock_utils._errors import NotPermittedError, OutputsError
+from _therock_utils._s3_errors import translate_botocore, translate_obstore
+from _therock_utils._s3_plan import StoredFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mypy_boto3_s3.client import S3Client
+    from obstore.store import S3Store
+
+    from _therock_utils._s3_session import S3Connection
+
+_T = TypeVar("_T")
+ORIGIN_METADATA = "therock-origin"
+
+
+def obstore_call(
+    connection: S3Connection,
+    action: str,
+    bucket: str,
+    key: str,
+    request: Callable[[S3Store], _T],
+    *,
+    signed: bool = True,
+) -> _T:
+    """What `request` returns for the bucket's store. Raises an OutputsError for what obstore raises."""
+    from obstore.exceptions import BaseError
+
+    store = connection.store(bucket, signed=signed)
+    try:
+        return request(store)
+    except (BaseError, FileNotFoundError, ValueError) as error:
+        if isinstance(error, OutputsError):  # raised by a reader that feeds a multipart upload
+            raise
+        raise translate_obstore(error, connection.context(action, bucket, key, signed=signed)) from error
+
+
+def boto3_call(
+    connection: S3Connection,
+    action: str,
+    bucket: str,
+    key: str,
+    request: Callable[[S3Client], _T],
+    *,
+    signed: bool = True,
+) -> _T:
+    """What `request` returns for the bucket's boto3 client. Raises an OutputsError for what botocore raises."""
+    from boto3.exceptions import Boto3Error
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    client = connection.client(bucket, signed=signed)
+    try:
+        return request(client)
+    except (BotoCoreError, ClientError, Boto3Error) as error:
+        raise translate_botocore(error, connection.context(action, bucket, key, signed=signed)) from error
+
+
+def reading(connection: S3Connection, bucket: str, request: Callable[[bool], _T]) -> _T:
+    """Call `request(signed)`: anonymously first for a public inventory bucket, signed after it was denied so."""
+    signed = connection.reads_signed(bucket)
+    try:
+        return request(signed)
+    except NotPermittedError:
+        if signed or not connection.sign_reads(bucket):
+            raise
+        return request(True)  # noqa: FBT003 - the callback's only argument
+
+
+def head_facts(connection: S3Connection, bucket: str, key: str) -> StoredFacts:
+    """Size, SHA-256 and origin of an object, by HeadObject with ChecksumMode=ENABLED."""
+
+    def ask(client: S3Client) -> StoredFacts:
+        answer = client.head_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED")
+        metadata = answer.get("Metadata", {})
+        return StoredFacts(answer["ContentLength"], answer.get("ChecksumSHA256", ""), metadata.get(ORIGIN_METADATA, ""))
+
+    try:
+        return boto3_call(connection, "look at", bucket, key, ask)
+    except NotPermittedError:
+        if not connection.anonymous_reads_allowed(bucket):
+            raise
+        return boto3_call(connection, "look at", bucket, key, ask, signed=False)
+
+
+def listed_size(connection: S3Connection, bucket: str, key: str) -> int | None:
+    """Size of an object as the listing shows it, None where it is not there: for credentials that may not look at it."""
+
+    def ask(client: S3Client) -> int | None:
+        for entry in client.list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1).get("Contents", []):
+            if entry.get("Key") == key:
+                return entry.get("Size")
+        return None
+
+    return boto3_call(connection, "list", bucket, key, ask)

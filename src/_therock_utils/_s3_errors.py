@@ -1,0 +1,277 @@
+"""The one boundary at which errors of obstore and botocore become errors of this project.
+
+obstore raises `GenericError` for most refusals; HTTP status and S3 code stand only in its message, so this module reads
+them there. S3 codes: Amazon S3 API Reference, "Error responses".
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from _therock_utils._errors import (
+    BucketNotFoundError,
+    ConflictError,
+    CredentialsError,
+    IntegrityError,
+    NotFoundError,
+    NotPermittedError,
+    OutputsError,
+    ServiceError,
+    ServiceUnavailableError,
+    WrongRegionError,
+)
+from _therock_utils._keys import quote
+
+if TYPE_CHECKING:
+    from botocore.exceptions import BotoCoreError, ClientError
+    from obstore.exceptions import BaseError
+
+PROVIDER_NAME: Final = "External AWS credential provider"
+"""What obstore calls our credential provider in its messages."""
+
+_STATUS: Final = re.compile(r"Server returned non-2xx status code: (\d{3})")
+_CODE: Final = re.compile(r"<Code>\s*([A-Za-z0-9._-]{1,100})\s*</Code>")
+_MESSAGE: Final = re.compile(r"<Message>([^<]{1,500})</Message>")
+_REGION: Final = re.compile(r"<Region>([a-z0-9-]{1,40})</Region>|expecting '([a-z0-9-]{1,40})'")
+_DEBUG: Final = "\n\nDebug source:"
+
+_TRANSIENT_CODES: Final = frozenset({
+    "BandwidthLimitExceeded", "ConditionalRequestConflict", "InternalError", "NoSuchUpload", "OperationAborted",
+    "PriorRequestNotComplete", "ProvisionedThroughputExceededException", "RequestLimitExceeded", "RequestThrottled",
+    "RequestThrottledException", "RequestTimeout", "RequestTimeoutException", "ServiceUnavailable", "SlowDown",
+    "Throttling", "ThrottlingException", "ThrottledException", "TooManyRequests", "TooManyRequestsException",
+})  # fmt: skip
+_EXPIRED_CODES: Final = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"})
+_BAD_CREDENTIAL_CODES: Final = frozenset({
+    "AuthFailure", "InvalidAccessKeyId", "InvalidClientTokenId", "InvalidSecurity", "InvalidToken",
+    "MissingAuthenticationToken", "NotSignedUp", "SignatureDoesNotMatch", "UnrecognizedClientException",
+})  # fmt: skip
+_WRONG_REGION_CODES: Final = frozenset(
+    {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect", "Redirect", "TemporaryRedirect"}
+)
+_BROKEN_BODY_CODES: Final = frozenset({"BadDigest", "InvalidDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch"})
+_CONNECTION_ERRORS: Final = frozenset({
+    "ConnectTimeoutError", "ConnectionClosedError", "ConnectionError", "EndpointConnectionError", "HTTPClientError",
+    "IncompleteReadError", "ReadTimeoutError", "ResponseStreamingError",
+})  # fmt: skip
+_CREDENTIAL_ERRORS: Final = frozenset({
+    "CredentialRetrievalError", "MetadataRetrievalError", "NoCredentialsError", "PartialCredentialsError",
+    "ProfileNotFound", "RefreshWithMFAUnsupportedError", "SSOError", "SSOTokenLoadError", "TokenRetrievalError",
+    "UnauthorizedSSOTokenError", "InvalidConfigError", "ConfigParseError",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceAnswer:
+    """What the service said: HTTP status (0 where no answer came), S3 code, message and region ("" where absent).
+
+    `failure` describes a request without an answer: `refused`, `dns`, `tls`, `timeout` or `connection`.
+    """
+
+    status: int = 0
+    code: str = ""
+    message: str = ""
+    region: str = ""
+    failure: str = ""
+
+    @property
+    def text(self) -> str:
+        """One line for a person; whatever the service wrote is escaped and cut."""
+        if self.failure:
+            return _FAILURE_TEXTS[self.failure]
+        said = " ".join(part for part in (str(self.status or ""), self.code) if part)
+        return f"the service answered {said}" + (f": {quote(self.message)}" if self.message else "")
+
+
+_FAILURE_TEXTS: Final = {
+    "refused": "the connection was refused",
+    "dns": "the host's name could not be resolved",
+    "tls": "the server's certificate is not trusted",
+    "timeout": "no answer came in time",
+    "connection": "the connection broke",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """What a request was about, for its error's message."""
+
+    action: str  # "store", "read", "list", "copy", "look at"
+    target: str  # s3 URI
+    bucket: str
+    region: str
+    endpoint: str  # "" at AWS
+    identity: str  # whose credentials were used, without secrets; "" for an anonymous request
+
+
+def parse_obstore_message(message: str) -> ServiceAnswer:
+    """Read status, code, message and region out of an obstore error's text (obstore 0.12, object_store 0.14)."""
+    head, _, debug = message.partition(_DEBUG)
+    status = _STATUS.search(head)
+    code = _CODE.search(head)
+    if status or code:
+        said, region = _MESSAGE.search(head), _REGION.search(head)
+        return ServiceAnswer(
+            status=int(status[1]) if status else 0,
+            code=code[1] if code else "",
+            message=said[1] if said else "",
+            region=(region[1] or region[2]) if region else "",
+        )
+    if "Received redirect" in head:
+        return ServiceAnswer(status=301, code="PermanentRedirect")
+    if "HTTP error:" in head or "Error getting" in head or "Content-Range header not present" in head:
+        return ServiceAnswer(failure=_connection_failure(debug))
+    return ServiceAnswer()
+
+
+def _connection_failure(debug: str) -> str:
+    """Which way the connection failed, from the debug part of a message."""
+    if "InvalidCertificate" in debug:
+        return "tls"
+    if "ConnectionRefused" in debug:
+        return "refused"
+    if "dns error" in debug:
+        return "dns"
+    return "timeout" if "kind: Timeout" in debug or "TimedOut" in debug else "connection"
+
+
+def translate_obstore(error: BaseError | FileNotFoundError | ValueError, context: RequestContext) -> OutputsError:
+    """`error` of obstore as one of ours."""
+    message = str(error)
+    if PROVIDER_NAME in message.partition(_DEBUG)[0]:
+        return no_credentials(context, why=quote(message.partition(_DEBUG)[0].rpartition(PROVIDER_NAME + ": ")[2]))
+    answer = parse_obstore_message(message)
+    if not answer.status and not answer.code and not answer.failure:
+        what = f"could not {context.action} {context.target}"
+        return ServiceError(what, why=f"not an answer of S3: {quote(message.partition(_DEBUG)[0])}", remedy=_ENDPOINT_REMEDY)
+    return from_answer(answer, context)
+
+
+def translate_botocore(error: ClientError | BotoCoreError, context: RequestContext) -> OutputsError:
+    """`error` of botocore as one of ours."""
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):
+        return from_answer(_answer_of(response), context)
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if names & _CREDENTIAL_ERRORS:
+        return no_credentials(context, why=quote(str(error)))
+    if "SSLError" in names:
+        return from_answer(ServiceAnswer(failure="tls"), context)
+    if names & _CONNECTION_ERRORS:
+        failure = "timeout" if any("Timeout" in name for name in names) else "connection"
+        return from_answer(ServiceAnswer(failure=failure), context)
+    return ServiceError(f"could not {context.action} {context.target}", why=quote(str(error)))
+
+
+def _answer_of(response: dict[str, object]) -> ServiceAnswer:
+    """The answer inside a botocore ClientError; a HEAD's code is only its status, given as text."""
+    said, metadata = response.get("Error"), response.get("ResponseMetadata")
+    details = said if isinstance(said, dict) else {}
+    facts = metadata if isinstance(metadata, dict) else {}
+    headers = facts.get("HTTPHeaders") or {}
+    code = str(details.get("Code", ""))
+    status = int(facts.get("HTTPStatusCode") or (code if code.isdigit() else 0))
+    region = str(headers.get("x-amz-bucket-region", "") or details.get("Region", ""))
+    return ServiceAnswer(status, "" if code.isdigit() else code, str(details.get("Message", "")), region)
+
+
+def from_answer(answer: ServiceAnswer, context: RequestContext) -> OutputsError:
+    """The error that an answer stands for."""
+    what = f"could not {context.action} {context.target}"
+    kind, remedy = _classify(answer, context)
+    return kind(what, why=_why(answer, context), remedy=remedy)
+
+
+def is_transient(answer: ServiceAnswer) -> bool:
+    """Whether a retry can help: connection errors, 408, 429, 5xx but 501, throttling codes."""
+    if answer.failure:
+        return answer.failure != "tls"
+    if answer.code in _TRANSIENT_CODES:
+        return True
+    return answer.status in {408, 429} or (answer.status >= 500 and answer.status != 501)  # noqa: PLR2004 - HTTP status codes
+
+
+def _classify(answer: ServiceAnswer, context: RequestContext) -> tuple[type[OutputsError], str]:  # noqa: PLR0911 - a table
+    """Error class and remedy."""
+    if is_transient(answer):
+        return ServiceUnavailableError, _unavailable_remedy(answer, context)
+    if answer.failure == "tls":
+        return ServiceError, "Set AWS_CA_BUNDLE (or ca_bundle in the AWS configuration file) to the authority's PEM file."
+    if answer.code in _EXPIRED_CODES:
+        return CredentialsError, _EXPIRED_REMEDY
+    if answer.code in _BAD_CREDENTIAL_CODES:
+        return CredentialsError, _BAD_CREDENTIALS_REMEDY
+    if answer.code == "RequestTimeTooSkewed":
+        return CredentialsError, "The clock of this machine is wrong: set it (NTP), then run the job again."
+    if answer.code in _WRONG_REGION_CODES or answer.status in {301, 307}:
+        return WrongRegionError, _region_remedy(answer, context)
+    if answer.code == "NoSuchBucket":
+        return BucketNotFoundError, _BUCKET_REMEDY
+    if answer.code in _BROKEN_BODY_CODES:
+        return IntegrityError, "The bytes changed on their way: run the job again; if it recurs, look for a proxy in between."
+    if answer.status in {401, 403}:
+        return NotPermittedError, _denied_remedy(context)
+    if answer.status == 404:  # noqa: PLR2004 - HTTP status code
+        return NotFoundError, ""
+    if answer.status in {409, 412}:
+        return ConflictError, ""
+    return ServiceError, _ENDPOINT_REMEDY if context.endpoint else ""
+
+
+def no_credentials(context: RequestContext, *, why: str = "none were found in the environment, a profile or the machine") -> CredentialsError:
+    """There are no usable AWS credentials."""
+    return CredentialsError(f"could not {context.action} {context.target}: no AWS credentials", why=why, remedy=_NO_CREDENTIALS_REMEDY)
+
+
+def _why(answer: ServiceAnswer, context: RequestContext) -> str:
+    place = f"at {context.endpoint}" if context.endpoint else f"in {context.region}"
+    who = f", asked with {context.identity}" if context.identity else ", asked without credentials"
+    return f"{answer.text} ({place}{who})"
+
+
+def _unavailable_remedy(answer: ServiceAnswer, context: RequestContext) -> str:
+    if answer.failure and context.endpoint:
+        return f"Check that {context.endpoint} (AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or the profile's) is right and reachable."
+    if answer.failure:
+        return "Check the runner's network and proxy settings (HTTPS_PROXY, NO_PROXY), then run the job again."
+    return "The service is busy or has a fault: run the job again later."
+
+
+def _region_remedy(answer: ServiceAnswer, context: RequestContext) -> str:
+    where = f"in {answer.region}" if answer.region else "in another region"
+    name = answer.region or "the bucket's region"
+    return f"Bucket {context.bucket} lies {where}, the request went to {context.region}: set AWS_REGION to {name}."
+
+
+def _denied_remedy(context: RequestContext) -> str:
+    if not context.identity:
+        return f"Bucket {context.bucket} gives nothing to anonymous requests: configure AWS credentials."
+    return (
+        f"Let {context.identity} {_PERMISSIONS.get(context.action, 'access')} in bucket {context.bucket}, or use the role that may: "
+        "give the job `permissions: id-token: write`, or run aws-actions/configure-aws-credentials before this step."
+    )
+
+
+_PERMISSIONS: Final = {
+    "store": "do s3:PutObject",
+    "read": "do s3:GetObject",
+    "look at": "do s3:GetObject",
+    "list": "do s3:ListBucket",
+    "copy": "do s3:GetObject and s3:PutObject",
+}
+_EXPIRED_REMEDY: Final = (
+    "The credentials ran out during the job: run aws-actions/configure-aws-credentials right before this step, ask for a longer "
+    "role-duration-seconds, or give the job `permissions: id-token: write` so that they are renewed."
+)
+_BAD_CREDENTIALS_REMEDY: Final = (
+    "Check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN: all three must come from one login, and secrets "
+    "are empty in workflows of a fork."
+)
+_NO_CREDENTIALS_REMEDY: Final = (
+    "Give the job `permissions: id-token: write`, or run aws-actions/configure-aws-credentials before this step, or set "
+    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+)
+_BUCKET_REMEDY: Final = "Check the bucket's name (input `bucket`, RELEASE_TYPE) and the endpoint."
+_ENDPOINT_REMEDY: Final = "Check that the endpoint (AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or the profile's) is an S3 service."

@@ -1,0 +1,312 @@
+"""Where S3 requests go and who makes them: credentials, region, endpoint and certificates, resolved by botocore.
+
+obstore moves the bytes; its stores are built here from what botocore's session says, so that both agree. Building a boto3
+client costs 0.6 s, so one is built only when something needs it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from _therock_utils._errors import CredentialsError, InputError, LocalFileError
+from _therock_utils._keys import quote
+from _therock_utils._s3_errors import RequestContext, no_credentials
+from _therock_utils.s3_buckets import REGION, is_inventory_bucket
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from botocore.credentials import Credentials
+    from botocore.exceptions import BotoCoreError
+    from botocore.session import Session as CoreSession
+    from mypy_boto3_s3.client import S3Client
+    from obstore.store import ClientConfig, S3Credential, S3Store
+
+_DEFAULT_REGION: Final = "us-east-1"  # what S3 calls itself where nobody says (and botocore's own fallback)
+_CREDENTIAL_TTL: Final = datetime.timedelta(seconds=30)
+_CONNECT_TIMEOUT_SECONDS: Final = 10
+_POOL_IDLE_SECONDS: Final = 15  # S3 closes idle connections after about 20 s
+_OBSTORE_RETRIES: Final = 3
+_CLIENT_CONNECTIONS: Final = 32
+_SHOWN_KEY_CHARACTERS: Final = 4
+
+
+class S3Connection:
+    """Stores and clients for buckets, one each, made when first asked for. Safe to share between threads."""
+
+    def __init__(
+        self,
+        *,
+        session: CoreSession | None = None,
+        credentials_for: Callable[[str], Credentials | None] | None = None,
+        endpoint_url: str = "",
+        region: str = "",
+        request_timeout_seconds: float,
+        retry_seconds: float,
+    ) -> None:
+        """Keep the choices; nothing is read or imported yet.
+
+        `session` replaces botocore's default session. `credentials_for(bucket)` may give credentials for one bucket
+        (refreshing ones renew themselves); where it gives None, the session's chain decides. `endpoint_url` and
+        `region` override what the session says.
+        """
+        self._session = session
+        self._credentials_for = credentials_for
+        self._given_endpoint = endpoint_url
+        self._given_region = region
+        self._request_timeout_seconds = request_timeout_seconds
+        self._retry_seconds = retry_seconds
+        self._lock = threading.RLock()
+        self._endpoint: str | None = None
+        self._credentials: dict[str, Credentials | None] = {}
+        self._given: set[str] = set()  # buckets whose credentials came from `credentials_for`
+        self._key_ids: dict[str, str] = {}
+        self._stores: dict[tuple[str, bool], S3Store] = {}
+        self._clients: dict[tuple[str, bool], S3Client] = {}
+        self._signed_reads: dict[str, bool] = {}
+
+    @property
+    def session(self) -> CoreSession:
+        """The botocore session. Raises CredentialsError where the AWS configuration cannot be read."""
+        import botocore.session
+        from botocore.exceptions import BotoCoreError
+
+        with self._lock:
+            if self._session is None:
+                self._session = botocore.session.Session()
+            try:
+                _ = self._session.full_config, self._session.get_scoped_config()
+            except BotoCoreError as error:
+                raise _broken_configuration(error) from error
+            return self._session
+
+    def _setting(self, name: str) -> str:
+        """A configuration variable of botocore: environment, then profile."""
+        return str(self.session.get_config_variable(name) or "")
+
+    @property
+    def endpoint(self) -> str:
+        """The endpoint that replaces AWS, or "" . Raises InputError where it is no http or https URL."""
+        with self._lock:
+            if self._endpoint is None:
+                self._endpoint = _checked_endpoint(self._given_endpoint or self._configured_endpoint())
+            return self._endpoint
+
+    def _configured_endpoint(self) -> str:
+        """AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, then the profile's (AWS SDKs guide, "Service-specific endpoints")."""
+        from botocore.configprovider import ConfiguredEndpointProvider
+        from botocore.utils import ensure_boolean
+
+        if ensure_boolean(self._setting("ignore_configured_endpoint_urls") or False):
+            return ""
+        provider = ConfiguredEndpointProvider(self.session.full_config, self.session.get_scoped_config(), "s3")
+        return str(provider.provide() or "")
+
+    def region(self, bucket: str) -> str:
+        """The bucket's region: the inventory's at AWS, else the session's."""
+        if self._given_region:
+            return self._given_region
+        if is_inventory_bucket(bucket) and not self.endpoint:
+            return REGION
+        return self._setting("region") or _DEFAULT_REGION
+
+    def credentials(self, bucket: str) -> Credentials | None:
+        """Who asks for `bucket`; None where no credentials are found. Raises CredentialsError where they are broken."""
+        from botocore.exceptions import BotoCoreError
+
+        with self._lock:
+            if bucket not in self._credentials:
+                try:
+                    given = self._credentials_for(bucket) if self._credentials_for else None
+                    if given is not None:
+                        self._given.add(bucket)
+                    self._credentials[bucket] = given or self.session.get_credentials()
+                except BotoCoreError as error:
+                    raise no_credentials(self.context("use", bucket), why=quote(str(error))) from error
+            return self._credentials[bucket]
+
+    def identity(self, bucket: str) -> str:
+        """Whose credentials are used for `bucket`, for a message: how they were found and the end of the key's id."""
+        credentials = self._credentials.get(bucket)
+        if credentials is None:
+            return ""
+        key_id = self._key_ids.get(bucket, "")
+        return f"the credentials from {credentials.method}" + (f" (key ...{key_id})" if key_id else "")
+
+    def context(self, action: str, bucket: str, key: str = "", *, signed: bool = True) -> RequestContext:
+        """What a request is about, for its error."""
+        return RequestContext(
+            action=action,
+            target=f"s3://{bucket}/{key}",
+            bucket=bucket,
+            region=self.region(bucket),
+            endpoint=self.endpoint,
+            identity=self.identity(bucket) if signed else "",
+        )
+
+    def anonymous_reads_allowed(self, bucket: str) -> bool:
+        """Whether anybody may read `bucket`, as is so for the inventory."""
+        return is_inventory_bucket(bucket)
+
+    def reads_signed(self, bucket: str) -> bool:
+        """Whether to sign reads: public inventory buckets are asked anonymously until they say no."""
+        with self._lock:
+            if bucket not in self._signed_reads:
+                public = self.anonymous_reads_allowed(bucket)
+                self._signed_reads[bucket] = not public and self.credentials(bucket) is not None
+            return self._signed_reads[bucket]
+
+    def sign_reads(self, bucket: str) -> bool:
+        """Sign reads from now on, after an anonymous one was denied; whether there are credentials to do so."""
+        with self._lock:
+            self._signed_reads[bucket] = self.credentials(bucket) is not None
+            return self._signed_reads[bucket]
+
+    def store(self, bucket: str, *, signed: bool = True) -> S3Store:
+        """The obstore store of `bucket`. Raises CredentialsError where it is to sign and there are no credentials."""
+        with self._lock:
+            if (bucket, signed) not in self._stores:
+                self._stores[bucket, signed] = self._build_store(bucket, signed=signed)
+            return self._stores[bucket, signed]
+
+    def _build_store(self, bucket: str, *, signed: bool) -> S3Store:
+        from obstore.store import S3Store
+
+        virtual = not self.endpoint and "." not in bucket  # a dotted bucket name does not fit S3's certificate
+        host = f"{bucket}.s3" if virtual else "s3"
+        url = self.endpoint or f"https://{host}.{self.region(bucket)}.{_dns_suffix(self.region(bucket))}"
+        # Every setting is given: obstore would take one that is left out from its own environment variables, and
+        # AWS_ENDPOINT_URL_S3 even before `endpoint`.
+        return S3Store(
+            bucket,
+            endpoint=url,
+            aws_endpoint_url_s3=url,
+            region=self.region(bucket),
+            virtual_hosted_style_request=virtual,
+            checksum_algorithm="sha256",
+            skip_signature=not signed,
+            unsigned_payload=False,
+            request_payer=False,
+            s3_express=False,
+            conditional_put="etag",
+            client_options=self._client_options(url),
+            retry_config={
+                "max_retries": _OBSTORE_RETRIES,
+                "backoff": {
+                    "init_backoff": datetime.timedelta(milliseconds=100),
+                    "max_backoff": datetime.timedelta(seconds=2),
+                    "base": 2,
+                },
+                "retry_timeout": datetime.timedelta(seconds=self._retry_seconds),
+            },
+            credential_provider=self._provider(bucket) if signed else None,
+        )
+
+    def _client_options(self, url: str) -> ClientConfig:
+        options: ClientConfig = {
+            "allow_http": url.startswith("http://"),
+            "allow_invalid_certificates": False,
+            "connect_timeout": datetime.timedelta(seconds=min(_CONNECT_TIMEOUT_SECONDS, self._request_timeout_seconds)),
+            "timeout": datetime.timedelta(seconds=self._request_timeout_seconds),
+            "pool_idle_timeout": datetime.timedelta(seconds=_POOL_IDLE_SECONDS),
+            "user_agent": "therock-outputs",
+        }
+        bundle = self._setting("ca_bundle")
+        if bundle:
+            try:
+                options["root_certificate"] = Path(bundle).read_bytes()
+            except OSError as error:
+                message = f"the certificate file {quote(bundle)} cannot be read"
+                raise LocalFileError(message, why=str(error), remedy="Check AWS_CA_BUNDLE and the profile's ca_bundle.") from error
+        return options
+
+    def _provider(self, bucket: str) -> Callable[[], S3Credential]:
+        """What obstore asks for credentials: short-lived answers, because botocore renews them when they run out."""
+        credentials = self.credentials(bucket)
+        if credentials is None:
+            raise no_credentials(self.context("use", bucket))
+
+        def provide() -> S3Credential:
+            frozen = credentials.get_frozen_credentials()
+            self._key_ids[bucket] = str(frozen.access_key or "")[-_SHOWN_KEY_CHARACTERS:]
+            return {
+                "access_key_id": str(frozen.access_key or ""),
+                "secret_access_key": str(frozen.secret_key or ""),
+                "token": frozen.token,
+                "expires_at": datetime.datetime.now(datetime.UTC) + _CREDENTIAL_TTL,
+            }
+
+        return provide
+
+    def client(self, bucket: str, *, signed: bool = True) -> S3Client:
+        """The boto3 client of `bucket`, built once. Raises as `store` does."""
+        with self._lock:
+            if (bucket, signed) not in self._clients:
+                self._clients[bucket, signed] = self._build_client(bucket, signed=signed)
+            return self._clients[bucket, signed]
+
+    def _build_client(self, bucket: str, *, signed: bool) -> S3Client:
+        from boto3.session import Session
+        from botocore import UNSIGNED
+        from botocore.config import Config
+
+        credentials = self.credentials(bucket) if signed else None
+        if signed and credentials is None:
+            raise no_credentials(self.context("use", bucket))
+        config = Config(
+            signature_version="s3v4" if signed else UNSIGNED,
+            s3={"addressing_style": "path" if self.endpoint else "auto"},
+            retries={"mode": "standard", "total_max_attempts": 4},
+            connect_timeout=min(_CONNECT_TIMEOUT_SECONDS, self._request_timeout_seconds),
+            read_timeout=self._request_timeout_seconds,
+            max_pool_connections=_CLIENT_CONNECTIONS,
+        )
+        core = _session_with(credentials) if bucket in self._given and credentials else self.session
+        session = Session(botocore_session=core)
+        return session.client("s3", region_name=self.region(bucket), endpoint_url=self.endpoint or None, config=config)
+
+
+def _session_with(credentials: Credentials) -> CoreSession:
+    """A botocore session that uses `credentials`, and renews them as they renew themselves."""
+    from botocore.credentials import CredentialProvider, CredentialResolver
+    from botocore.session import Session as CoreSession
+
+    class Given(CredentialProvider):
+        METHOD = "given"
+        CANONICAL_NAME = "given"
+
+        def load(self) -> Credentials:
+            return credentials
+
+    session = CoreSession()
+    session.register_component("credential_provider", CredentialResolver([Given()]))
+    return session
+
+
+def _broken_configuration(error: BotoCoreError) -> CredentialsError:
+    remedy = "Check AWS_PROFILE and the AWS configuration file."
+    return CredentialsError("the AWS configuration cannot be used", why=quote(str(error)), remedy=remedy)
+
+
+def _checked_endpoint(url: str) -> str:
+    """`url` without trailing slashes. Raises InputError for anything but http(s) URLs with a host."""
+    if not url:
+        return ""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and not parts.query and not parts.username
+    except ValueError:
+        usable = False
+    if not usable:
+        message = f"the S3 endpoint {quote(url)} is not an http or https URL"
+        raise InputError(message, remedy="Check AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL and the profile's endpoint_url.")
+    return url.rstrip("/")
+
+
+def _dns_suffix(region: str) -> str:
+    return "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+

@@ -1,0 +1,234 @@
+"""One upload from its items to its result: sizes, conflicts, then two lanes of workers, then what is left open."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import os
+import threading
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from _therock_utils._errors import CancelledError, ConflictError, InputError, OutputsError
+from _therock_utils._keys import quote
+from _therock_utils._s3_abort import abort_uploads
+from _therock_utils._s3_conflicts import ConflictFinder
+from _therock_utils._s3_plan import decide_action, is_large
+from _therock_utils._s3_upload import ObjectWriter
+from _therock_utils._s3_workers import Lane, run_lanes
+from _therock_utils._source_file import SkipFileError
+from _therock_utils._transfer_types import Conflict, FailedItem, SkippedFile, StoredObject, UploadResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from _therock_utils._cancel import CancelToken
+    from _therock_utils._s3_conflicts import FoundConflict
+    from _therock_utils._s3_retry import Retrier
+    from _therock_utils._s3_session import S3Connection
+    from _therock_utils._transfer_types import OnConflict, Origin, UploadItem
+    from _therock_utils.storage_location import StorageLocation
+
+_logger = logging.getLogger(__name__)
+SMALL_AT_ONCE: Final = 64
+LARGE_AT_ONCE: Final = 4
+CANCEL_GRACE_SECONDS: Final = 3.0
+"""How long workers may take to end by themselves after a cancel. Aborting what is open then has one second more."""
+
+
+@dataclass(frozen=True, slots=True)
+class UploadOptions:
+    """What holds for all items of one upload."""
+
+    on_conflict: OnConflict
+    origin: Origin | None
+    cancel: CancelToken
+    dry_run: bool
+    concurrency: int
+
+
+class Upload:
+    """One call of `upload`."""
+
+    def __init__(self, connection: S3Connection, retrier: Retrier, options: UploadOptions) -> None:
+        """Nothing is done yet."""
+        self._connection = connection
+        self._retrier = retrier
+        self._options = options
+        self._writer = ObjectWriter(
+            connection, retrier, origin=options.origin, cancel=options.cancel, dry_run=options.dry_run
+        )
+        self._started = datetime.datetime.now(datetime.UTC)
+        self._lock = threading.Lock()
+        self._outcomes: dict[StorageLocation, StoredObject | SkippedFile | FailedItem] = {}
+
+    def run(self, items: Sequence[UploadItem]) -> UploadResult:
+        """Store `items`. Raises InputError where two of them have one destination or one has none."""
+        check_destinations([item.destination for item in items])
+        sizes = {item.destination: (item, _size_bytes(item)) for item in items}
+        found = {} if self._options.dry_run else self._find_conflicts(sizes)
+        conflicts = [
+            Conflict(found[at].location, found[at].state, found[at].origin, decide_action(found[at].state, self._options.on_conflict))
+            for at in sorted(found, key=_order)
+        ]
+        refused = [conflict for conflict in conflicts if conflict.action == "refused"]
+        if refused:
+            return self._refuse(items, conflicts, refused)
+        left = {conflict.location for conflict in conflicts if conflict.action == "skipped"}
+        wanted = {at: entry for at, entry in sizes.items() if at not in left}
+        self._write_all(wanted)
+        return self._result(wanted, conflicts)
+
+    def _find_conflicts(self, sizes: Mapping[StorageLocation, tuple[UploadItem, int]]) -> Mapping[StorageLocation, FoundConflict]:
+        finder = ConflictFinder(
+            self._connection,
+            self._retrier,
+            origin=self._options.origin,
+            cancel=self._options.cancel,
+            grace_seconds=CANCEL_GRACE_SECONDS,
+        )
+        return finder.find(sizes, self._writer.healths)
+
+    def _refuse(self, items: Sequence[UploadItem], conflicts: list[Conflict], refused: list[Conflict]) -> UploadResult:
+        """Nothing is written: the items in conflict say so, and the others say why."""
+        in_conflict = {conflict.location: conflict for conflict in refused}
+        others = ConflictError(
+            f"not stored, because {len(refused)} other objects of this upload are in conflict",
+            why=f"the first is {refused[0].location.s3_uri}",
+            remedy=_CONFLICT_REMEDY,
+        )
+        failed = [
+            FailedItem(
+                item.label,
+                item.destination,
+                _conflict_error(in_conflict[item.destination]) if item.destination in in_conflict else others,
+            )
+            for item in items
+        ]
+        return UploadResult(failed=tuple(sorted(failed, key=_failed_order)), conflicts=tuple(refused_as_nothing(conflicts)))
+
+    def _write_all(self, wanted: Mapping[StorageLocation, tuple[UploadItem, int]]) -> None:
+        small = [item for item, size_bytes in wanted.values() if not is_large(size_bytes)]
+        large = sorted(
+            (entry for entry in wanted.values() if is_large(entry[1])), key=lambda entry: (-entry[1], _order(entry[0].destination))
+        )
+        if large and not self._options.dry_run:
+            self._warm_up({item.destination.bucket for item, _ in large})
+        run_lanes(
+            [
+                Lane([partial(self._write, item) for item, _ in large], min(LARGE_AT_ONCE, self._options.concurrency)),
+                Lane([partial(self._write, item) for item in small], self._options.concurrency),
+            ],
+            cancel=self._options.cancel,
+            grace_seconds=CANCEL_GRACE_SECONDS,
+        )
+
+    def _warm_up(self, buckets: set[str]) -> None:
+        """Build the boto3 clients that the HEADs need while the parts are on their way."""
+        for bucket in sorted(buckets):
+            threading.Thread(target=_build_client, args=(self._connection, bucket), daemon=True).start()
+
+    def _write(self, item: UploadItem) -> None:
+        outcome: StoredObject | SkippedFile | FailedItem
+        try:
+            outcome = self._writer.write(item)
+        except SkipFileError as skipped:
+            outcome = SkippedFile(item.label, skipped.reason)
+        except OutputsError as error:
+            outcome = FailedItem(item.label, item.destination, error)
+        with self._lock:
+            self._outcomes[item.destination] = outcome
+
+    def _result(
+        self, wanted: Mapping[StorageLocation, tuple[UploadItem, int]], conflicts: list[Conflict]
+    ) -> UploadResult:
+        left_open = self._abort()
+        with self._lock:
+            outcomes = dict(self._outcomes)
+        cancelled = CancelledError(self._options.cancel.signal_number)
+        for at, (item, _) in wanted.items():
+            outcomes.setdefault(at, FailedItem(item.label, at, cancelled))
+        failed = [
+            replace(outcome, error=with_open_upload(outcome.error, outcome.location)) if outcome.location in left_open else outcome
+            for outcome in outcomes.values()
+            if isinstance(outcome, FailedItem)
+        ]
+        return UploadResult(
+            stored=tuple(sorted((o for o in outcomes.values() if isinstance(o, StoredObject)), key=lambda o: _order(o.location))),
+            skipped=tuple(sorted((o for o in outcomes.values() if isinstance(o, SkippedFile)), key=lambda o: o.path)),
+            failed=tuple(sorted(failed, key=_failed_order)),
+            conflicts=tuple(conflicts),
+        )
+
+    def _abort(self) -> frozenset[StorageLocation]:
+        """Abort what may be open; the keys for which that could not be done."""
+        with self._lock:
+            suspects = frozenset(self._writer.open_uploads)
+        timeout_seconds = 1.0 if self._options.cancel.cancelled else 30.0
+        return abort_uploads(self._connection, suspects, since=self._started, timeout_seconds=timeout_seconds)
+
+
+def check_destinations(destinations: Sequence[StorageLocation]) -> None:
+    """Raise InputError where one is a bucket's root, or two are the same."""
+    root = next((at for at in destinations if not at.relative_path), None)
+    if root is not None:
+        raise InputError(f"{root.s3_uri} is a bucket's root, not an object")
+    twice = [at for at, count in Counter(destinations).items() if count > 1]
+    if twice:
+        message = f"{len(twice)} objects would be written twice, the first is {twice[0].s3_uri}"
+        raise InputError(message, remedy="Give every file a destination of its own.")
+
+
+def with_open_upload(error: OutputsError, location: StorageLocation) -> OutputsError:
+    """A copy of `error` that says that a multipart upload was left open."""
+    note = (
+        f"An open multipart upload may be left at {quote(location.s3_uri)} (it costs storage): abort it, or let the role do "
+        "s3:ListBucketMultipartUploads and s3:AbortMultipartUpload."
+    )
+    copy = error.__class__.__new__(error.__class__)
+    copy.__dict__.update(error.__dict__)
+    copy.args = error.args
+    copy.remedy = f"{error.remedy} {note}".strip()
+    return copy
+
+
+def refused_as_nothing(conflicts: Sequence[Conflict]) -> list[Conflict]:
+    """The conflicts of an upload that wrote nothing: none was overwritten."""
+    return [replace(conflict, action="refused") if conflict.action == "overwritten" else conflict for conflict in conflicts]
+
+
+def _conflict_error(conflict: Conflict) -> ConflictError:
+    whose = f", written by {quote(conflict.origin)}" if conflict.origin else ""
+    cause = "other bytes lie there" if conflict.state == "different" else "an object lies there that cannot be compared"
+    return ConflictError(f"{conflict.location.s3_uri} is taken", why=cause + whose, remedy=_CONFLICT_REMEDY)
+
+
+_CONFLICT_REMEDY: Final = "Use another run or group, or set on_conflict to overwrite or skip."
+
+
+def _size_bytes(item: UploadItem) -> int:
+    """Size as it is now, to choose a lane by; 0 where it cannot be seen: opening it will say why."""
+    if isinstance(item.source, bytes):
+        return len(item.source)
+    try:
+        return os.lstat(item.source).st_size
+    except OSError:
+        return 0
+
+
+def _build_client(connection: S3Connection, bucket: str) -> None:
+    try:
+        connection.client(bucket)
+    except OutputsError as error:  # whoever needs the client will meet it again
+        _logger.debug("no client for %s: %s", bucket, error)
+
+
+def _order(location: StorageLocation) -> tuple[str, bytes]:
+    return location.bucket, location.relative_path.encode()
+
+
+def _failed_order(item: FailedItem) -> tuple[str, bytes]:
+    return _order(item.location)

@@ -1,0 +1,149 @@
+"""From argv and the environment to Settings; whatever does not fit becomes one InputError that says all of it."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+from typing import TYPE_CHECKING, Any, Final, Never
+
+from pydantic import ValidationError
+
+from _therock_utils._errors import InputError
+from _therock_utils._keys import quote
+from therock_outputs import VERSION
+from therock_outputs.mode_names import Mode
+from therock_outputs.settings import INPUT_PREFIX, InputField, Settings, input_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+_SUGGESTION_CUTOFF: Final = 0.6
+_MISSPELT_CUTOFF: Final = 0.8
+
+
+def load_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[Settings, tuple[str, ...]]:
+    """Read the settings, and warnings about what was given and is not used.
+
+    `arguments` is argv without the program's name. Raises InputError; exits for `--help` and `--version`.
+    """
+    fields = input_fields()
+    given = _parse(arguments, fields)
+    warnings = check_input_names(environment, fields)
+    given_mode = given.get(f"{INPUT_PREFIX}MODE") or environment.get(f"{INPUT_PREFIX}MODE", "").strip()
+    check_mode(given_mode)
+    try:
+        settings = Settings(**given)
+    except ValidationError as error:
+        raise _translate(error) from None
+    return settings, (*warnings, *unused_inputs(settings, fields))
+
+
+def check_mode(given: str) -> None:
+    """Raise InputError, with the list and the nearest one, unless `given` is a mode."""
+    modes = [str(mode) for mode in Mode]
+    if given in modes:
+        return
+    what = f"mode {quote(given)} is not known" if given else "no mode was given"
+    raise InputError(what, why=suggest(given, modes), remedy=f"Use one of: {', '.join(modes)}.")
+
+
+def check_input_names(environment: Mapping[str, str], fields: Iterable[InputField]) -> tuple[str, ...]:
+    """Look for inputs that nobody declared: the runner passes them on and only warns.
+
+    Raises InputError where one looks like a misspelt input; returns warnings for the others.
+    """
+    names = [field.name for field in fields]
+    warnings = []
+    for variable in sorted(environment):
+        name = variable.removeprefix(INPUT_PREFIX).lower()
+        if not variable.startswith(INPUT_PREFIX) or name in names or not environment[variable]:
+            continue
+        if difflib.get_close_matches(name.replace("-", "_"), names, 1, _MISSPELT_CUTOFF):
+            message = f"input {quote(name)} is not known"
+            raise InputError(message, why=suggest(name, names), remedy=f"The inputs are: {', '.join(names)}.")
+        warnings.append(f"input {quote(name)} is not known and not used")
+    return tuple(warnings)
+
+
+def unused_inputs(settings: Settings, fields: Iterable[InputField]) -> tuple[str, ...]:
+    """Warnings about inputs that were set and that the mode does not use."""
+    return tuple(
+        f"input {field.name} is not used by mode {settings.mode}"
+        for field in fields
+        if settings.mode not in field.modes and getattr(settings, field.name) not in (field.default, "")
+        if field.name != "job_status"  # action.yml always sets it
+    )
+
+
+def suggest(given: str, known: Sequence[str]) -> str:
+    """`Did you mean x?`, or "" where nothing is near."""
+    near = difflib.get_close_matches(given.lower(), known, 1, _SUGGESTION_CUTOFF)
+    return f"Did you mean {near[0]}?" if near else ""
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse that raises instead of exiting."""
+
+    def error(self, message: str) -> Never:
+        raise InputError(message, remedy="therock-outputs --help lists modes and options.")
+
+
+def _parse(arguments: Sequence[str], fields: Iterable[InputField]) -> dict[str, Any]:
+    fields = list(fields)
+    parser = _build_parser(fields)
+    known, unknown = parser.parse_known_args(list(arguments))
+    if unknown:
+        flags = [flag for field in fields for flag in field.flags]
+        message = f"option {quote(unknown[0])} is not known"
+        near = suggest(unknown[0].split("=", 1)[0], flags)
+        raise InputError(message, why=near, remedy="therock-outputs --help lists modes and options.")
+    return {
+        f"{INPUT_PREFIX}{name.upper()}": value
+        for name, value in sorted(vars(known).items())
+        if value is not None and value != ""
+    }
+
+
+def _build_parser(fields: Iterable[InputField]) -> _Parser:
+    modes = "\n".join(f"  {mode:<14} {mode.purpose}" for mode in Mode)
+    parser = _Parser(
+        prog="therock-outputs",
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=f"Where a ROCm CI run's outputs live, and how they get there.\n\nmodes:\n{modes}",
+        usage="therock-outputs MODE [--option VALUE ...]",
+    )
+    parser.add_argument("mode", nargs="?", metavar="MODE", help=argparse.SUPPRESS)
+    parser.add_argument("--version", action="version", version=f"therock-outputs {VERSION}")
+    for field in fields:
+        if field.name == "mode":
+            continue
+        shown = f" [{field.shown_default}]".replace("%", "%%") if field.shown_default else ""
+        switch: dict[str, Any] = {"nargs": "?", "const": "true"} if field.is_switch else {}
+        parser.add_argument(
+            *field.flags,
+            dest=field.name,
+            metavar="BOOLEAN" if field.is_switch else "VALUE",
+            help=field.description + shown,
+            **switch,
+        )
+    return parser
+
+
+def _translate(error: ValidationError) -> InputError:
+    """One InputError for all that does not fit. The values are not repeated: one of them can be a token."""
+    faults = []
+    for detail in error.errors(include_url=False, include_input=False, include_context=False):
+        name = str(detail["loc"][0]) if detail["loc"] else "settings"
+        shown = name.removeprefix(INPUT_PREFIX).lower() if name.startswith(INPUT_PREFIX) else name
+        faults.append(f"{shown}: {detail['msg'][:1].lower()}{detail['msg'][1:]}")
+    return InputError(
+        f"{len(faults)} input{'s' if len(faults) > 1 else ''} cannot be used: {'; '.join(faults)}",
+        remedy="The README's table of inputs says what each takes.",
+    )
+
+
+def environment_of_process() -> Mapping[str, str]:
+    """The process's environment."""
+    return os.environ

@@ -1,0 +1,167 @@
+"""From inputs to exit code: settings, mode, report, outputs, summary."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TextIO
+
+from _therock_utils._cancel import CancelToken
+from _therock_utils._errors import CancelledError, OutputsError
+from therock_outputs.runner import Runner
+from therock_outputs.signals import cancel_on_signals
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from _therock_utils.storage_backend import StorageBackend
+
+    from therock_outputs.context import Context
+    from therock_outputs.report import Report
+    from therock_outputs.settings import Settings
+
+FAULT_EXIT_CODE: Final = 70
+"""Exit code of a fault in this program (sysexits.h, EX_SOFTWARE)."""
+
+_SUMMARY_MIRROR: Final = "job_summary.md"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one mode; the process's exit code. `arguments` is argv without the program's name."""
+    _use_utf8()
+    runner = runner_of_environment(os.environ)
+    cancel = CancelToken()
+
+    def last_words() -> None:
+        runner.annotate("error", "cancelled: it did not stop in time, so what was stored last is not listed")
+
+    with cancel_on_signals(cancel, last_words=last_words):
+        try:
+            return run(list(sys.argv[1:] if arguments is None else arguments), runner, cancel)
+        except OutputsError as error:
+            return _report_failure(error, runner)
+        except Exception:  # noqa: BLE001 - nothing carries on: it ends the process with a code of its own
+            return _report_fault(runner)
+
+
+def run(arguments: Sequence[str], runner: Runner, cancel: CancelToken) -> int:
+    """Do what the settings ask for. Raises OutputsError for what stops it before there is a report."""
+    from therock_outputs.command_line import load_settings
+    from therock_outputs.modes import load_mode
+
+    settings, warnings = load_settings(arguments, os.environ)
+    runner.mask(settings.github_token.get_secret_value())
+    context = _context(settings, runner, cancel, warnings)
+    with runner.group(f"therock-outputs {settings.mode}"):
+        report = load_mode(settings.mode).run(context)
+    return _deliver(report, context, runner)
+
+
+def runner_of_environment(environment: Mapping[str, str]) -> Runner:
+    """The runner that this process runs under, or a terminal."""
+    temporary = environment.get("RUNNER_TEMP", "")
+    output, summary = environment.get("GITHUB_OUTPUT", ""), environment.get("GITHUB_STEP_SUMMARY", "")
+    return Runner(
+        in_actions=environment.get("GITHUB_ACTIONS", "") == "true",
+        output_file=Path(output) if output else None,
+        summary_file=Path(summary) if summary else None,
+        summary_mirror=Path(temporary, _SUMMARY_MIRROR) if temporary and Path(temporary).is_dir() else None,
+    )
+
+
+def _context(settings: Settings, runner: Runner, cancel: CancelToken, warnings: tuple[str, ...]) -> Context:
+    from therock_outputs.context import Context
+    from therock_outputs.paths import Workspace
+    from therock_outputs.run_target import resolve_target
+
+    workspace = Workspace.from_environment(
+        workspace=settings.github_workspace,
+        runner_workspace=settings.runner_workspace,
+        repository=settings.github_repository,
+    )
+    staging_dir = workspace.resolve(settings.staging_dir, what="staging_dir") if settings.staging_dir else None
+
+    def open_backend() -> StorageBackend:
+        from _therock_utils.storage_backend import create_storage_backend
+
+        return create_storage_backend(
+            staging_dir=staging_dir, dry_run=settings.dry_run, upload_concurrency=settings.concurrency
+        )
+
+    return Context(
+        settings=settings,
+        target=resolve_target(settings),
+        workspace=workspace,
+        staging_dir=staging_dir,
+        cancel=cancel,
+        open_backend=open_backend,
+        say=runner.say,
+        warnings=warnings,
+    )
+
+
+def _deliver(report: Report, context: Context, runner: Runner) -> int:
+    """Tell everybody what happened: log, annotations, report file, outputs, summary."""
+    from therock_outputs.render_outputs import render_console, render_document, render_outputs
+    from therock_outputs.report_file import write_report_file
+
+    settings = context.settings
+    for line in render_console(report):
+        runner.say(line)
+    for notice in report.notices:
+        runner.say(notice)
+    for warning in report.warnings:
+        runner.annotate("warning", warning)
+    if report.error is not None:
+        runner.annotate("error", str(report.error))
+    path, trouble = "", None
+    try:
+        if report.staging_dir is not None and report.staging_dir.exists():
+            context.workspace.adopt(report.staging_dir)
+        if settings.github_workspace:
+            path = write_report_file(context.workspace, settings.mode, render_document(report))
+    except OutputsError as error:
+        trouble = error
+    runner.set_outputs(render_outputs(report, report_path=path))
+    if settings.summary:
+        from therock_outputs.render_summary import render_summary
+
+        room = runner.summary_room_bytes
+        runner.append_summary(render_summary(report, workspace=context.workspace, room_bytes=room - 2))
+    if trouble is not None and report.error is None:
+        raise trouble
+    return report.exit_code
+
+
+def _report_failure(error: OutputsError, runner: Runner) -> int:
+    """Tell about an error that left no report."""
+    from therock_outputs.render_summary import render_failure
+
+    runner.annotate("error", str(error))
+    if not isinstance(error, CancelledError):
+        runner.append_summary(render_failure(error))
+    return error.exit_code
+
+
+def _report_fault(runner: Runner) -> int:
+    with runner.group("traceback"):
+        for line in traceback.format_exc().splitlines():
+            runner.say(line)
+    runner.annotate("error", "therock-outputs has a fault (the traceback is in the log); nothing more is done")
+    return FAULT_EXIT_CODE
+
+
+def _use_utf8() -> None:
+    """Start over in UTF-8 mode (PEP 540) where the locale is another: keys are UTF-8, and so are file names here."""
+    if sys.getfilesystemencoding().lower() not in {"utf-8", "utf8"} and not sys.flags.utf8_mode:
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])  # noqa: S606 - it is this program
+    for stream in (sys.stdout, sys.stderr):
+        _escape_what_it_cannot_encode(stream)
+
+
+def _escape_what_it_cannot_encode(stream: TextIO) -> None:
+    reconfigure = getattr(stream, "reconfigure", None)  # a captured stream has none
+    if reconfigure is not None:
+        reconfigure(encoding="utf-8", errors="backslashreplace")

@@ -1,0 +1,34 @@
+"""One module a mode; each has `run(context) -> Report` and `OUTPUTS`, its outputs beside the common ones."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Protocol, cast
+
+from therock_outputs.mode_names import Mode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from therock_outputs.context import Context
+    from therock_outputs.report import Report
+
+_MODULES = {
+    Mode.LOCATE: "locate",
+    Mode.UPLOAD_BUILD: "upload_build",
+    Mode.UPLOAD_STAGE: "upload_stage",
+}
+
+
+class ModeModule(Protocol):
+    """What a mode's module offers."""
+
+    OUTPUTS: Mapping[str, str]
+
+    def run(self, context: Context) -> Report:
+        """Do it. Raises OutputsError for what stops the mode before anything is stored."""
+
+
+def load_mode(mode: Mode) -> ModeModule:
+    """The module of `mode`; only the one that runs is imported."""
+    return cast("ModeModule", importlib.import_module(f"therock_outputs.modes.{_MODULES[mode]}"))

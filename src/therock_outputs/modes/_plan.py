@@ -1,0 +1,83 @@
+"""What an upload mode wants to store, part by part; and the rows of the summary made of what came of it. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from _therock_utils._errors import NotFoundError
+from therock_outputs.report import Part, PartState
+
+if TYPE_CHECKING:
+    from _therock_utils._errors import OutputsError
+    from _therock_utils._transfer_types import SkippedFile, UploadItem, UploadResult
+    from _therock_utils.storage_location import StorageLocation
+
+IfMissing = Literal["error", "warn", "ignore"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPart:
+    """One row of the summary to be: what to store, and what is said where there is nothing.
+
+    `page` is what the row's link opens, once it is stored; `page_by_server` says that the server makes it.
+    """
+
+    what: str
+    items: tuple[UploadItem, ...] = ()
+    skipped: tuple[SkippedFile, ...] = ()
+    page: StorageLocation | None = None
+    page_by_server: bool = False
+    absence: str = ""
+    if_missing: IfMissing = "warn"
+
+    def with_page(self, page: StorageLocation, *, by_server: bool = False) -> PlannedPart:
+        """The same, with a page to link to."""
+        return dataclasses.replace(self, page=page, page_by_server=by_server)
+
+    def brings(self, location: StorageLocation) -> bool:
+        """Whether one of the items goes to `location`: the build made that file itself."""
+        return any(item.destination == location for item in self.items)
+
+
+def missing_findings(parts: tuple[PlannedPart, ...]) -> tuple[tuple[str, ...], OutputsError | None]:
+    """Warnings, and the error, of parts with nothing to store."""
+    empty = [part for part in parts if not part.items and part.absence]
+    warnings = tuple(f"{part.what}: {part.absence}" for part in empty if part.if_missing == "warn")
+    wanted = [part for part in empty if part.if_missing == "error"]
+    if not wanted:
+        return warnings, None
+    error = NotFoundError(
+        f"nothing to store: {', '.join(part.what for part in wanted)}",
+        why="; ".join(part.absence for part in wanted),
+        remedy="If that is expected here, set if_no_files_found: warn (or ignore).",
+    )
+    return warnings, error
+
+
+def report_parts(parts: tuple[PlannedPart, ...], result: UploadResult) -> tuple[Part, ...]:
+    """A row a part. It links to its page only where that is stored or made by the server."""
+    sizes = {item.location: item.size_bytes for item in result.stored}
+    failed = {item.location for item in result.failed}
+    return tuple(_row(part, sizes, failed) for part in parts)
+
+
+def _row(part: PlannedPart, sizes: dict[StorageLocation, int], failed: set[StorageLocation]) -> Part:
+    destinations = [item.destination for item in part.items]
+    stored = [sizes[destination] for destination in destinations if destination in sizes]
+    failures = sum(destination in failed for destination in destinations)
+    state: PartState = "stored"
+    note = ""
+    if failures:
+        state = "partly" if stored else "failed"
+        note = f"{failures:,} of {len(destinations):,} not stored"
+    elif not part.items:
+        state, note = "nothing", part.absence
+    elif not stored:
+        state, note = "left-out", "nothing had to be stored"
+    by_server = part.page_by_server and bool(stored)
+    location = part.page if part.page in sizes or by_server else None
+    if by_server:
+        note = "; ".join(words for words in (note, "the server makes this page") if words)
+    return Part(part.what, state, len(stored), sum(stored), location, note=note, by_server=by_server)

@@ -1,0 +1,134 @@
+"""The report as step outputs, as a JSON document and as console lines. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from therock_outputs import VERSION
+from therock_outputs.text_safety import count, size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from therock_outputs.report import Report
+
+MAX_OUTPUTS_BYTES: Final = 16_384
+"""All outputs of a step together: later steps may put them into one environment variable."""
+
+COMMON_OUTPUTS: Final = {
+    "bucket": "Bucket of the run's outputs.",
+    "prefix": "Key prefix of the run, with no trailing slash.",
+    "s3_uri": "s3:// address of the run's folder.",
+    "url": "The page that a person should open.",
+    "file_count": "Objects stored.",
+    "total_bytes": "Their size.",
+    "report": "JSON file, relative to the workspace, with every object: key, size_bytes, sha256, content type, url.",
+    "truncated": "true when a list in an output was shortened; the report file has all.",
+}
+
+_SHOWN_FAILURES: Final = 20
+
+
+def render_outputs(report: Report, *, report_path: str) -> dict[str, str]:
+    """All outputs of the step, common ones first, within MAX_OUTPUTS_BYTES in UTF-8.
+
+    A value that would go past the bound is left empty, the longest first, and `truncated` is true.
+    """
+    outputs = {
+        "bucket": report.root.bucket,
+        "prefix": report.root.prefix,
+        "s3_uri": report.root.root().s3_uri,
+        "url": report.page.https_url if report.page is not None else "",
+        "file_count": str(len(report.result.stored)),
+        "total_bytes": str(report.result.total_bytes),
+        "report": report_path,
+        "truncated": "false",
+        **report.outputs,
+    }
+    while _outputs_bytes(outputs) > MAX_OUTPUTS_BYTES:
+        longest = max(outputs, key=lambda name: (len(outputs[name].encode()), name))
+        outputs |= {longest: "", "truncated": "true"}
+    return outputs
+
+
+def _outputs_bytes(outputs: Mapping[str, str]) -> int:
+    return sum(len(name) + len(value.encode()) for name, value in outputs.items())
+
+
+def render_document(report: Report) -> bytes:
+    """The report as JSON in UTF-8, keys and lists in a fixed order: the report file, and the run's record."""
+    result = report.result
+    document: dict[str, Any] = {
+        "format": "therock-outputs/report/1",
+        "version": VERSION,
+        "mode": str(report.mode),
+        "subject": report.subject,
+        "bucket": report.root.bucket,
+        "prefix": report.root.prefix,
+        "run_id": report.root.run_id,
+        "platform": report.root.platform,
+        "complete": report.complete,
+        "dry_run": report.dry_run,
+        "file_count": len(result.stored),
+        "total_bytes": result.total_bytes,
+        "objects": [
+            {
+                "key": item.location.relative_path,
+                "size_bytes": item.size_bytes,
+                "sha256": item.sha256,
+                "content_type": item.content_type,
+                "verified": item.verified,
+                "url": item.location.https_url,
+            }
+            for item in result.stored
+        ],
+        "failed": [
+            {"path": item.path, "key": item.location.relative_path, "error": str(item.error)} for item in result.failed
+        ],
+        "skipped": [{"path": item.path, "reason": item.reason} for item in result.skipped],
+        "conflicts": [
+            {
+                "key": item.location.relative_path,
+                "state": item.state,
+                "origin": item.origin,
+                "action": item.action,
+            }
+            for item in result.conflicts
+        ],
+        "outputs": dict(report.outputs),
+        "notices": list(report.notices),
+        "warnings": list(report.warnings),
+        "error": str(report.error) if report.error is not None else "",
+    }
+    text = json.dumps(document, indent=1, ensure_ascii=False)
+    return text.encode("utf-8", errors="backslashreplace") + b"\n"
+
+
+def render_console(report: Report) -> Iterable[str]:
+    """A few lines for the log. Text from outside is made harmless where lines are printed."""
+    result = report.result
+    if result.stored or result.failed:
+        verb = "would store" if report.dry_run else "staged" if report.staging_dir is not None else "stored"
+        number, place = count(len(result.stored), "object"), report.root.root().s3_uri
+        yield f"{verb} {number} ({size(result.total_bytes)}) under {place}"
+    if report.staging_dir is not None:
+        yield f"staged, not uploaded: {report.staging_dir}"
+    for part in report.parts:
+        place = part.location.https_url if part.location is not None else ""
+        if report.staging_dir is not None and place:
+            place = str(part.staged_path(report.staging_dir))
+        words = f"  {part.what}: {part.state}"
+        if part.file_count:
+            words += f", {count(part.file_count, 'file')}, {size(part.total_bytes)}"
+        yield words + (f" ({part.note})" if part.note else "")
+        if place:
+            yield f"    {place}"
+    for skipped in result.skipped[:_SHOWN_FAILURES]:
+        yield f"  left out {skipped.path}: {skipped.reason}"
+    if len(result.skipped) > _SHOWN_FAILURES:
+        yield f"  left out {len(result.skipped) - _SHOWN_FAILURES:,} more"
+    for failed in result.failed[:_SHOWN_FAILURES]:
+        yield f"  NOT stored {failed.path}: {failed.error.what}"
+    if len(result.failed) > _SHOWN_FAILURES:
+        yield f"  NOT stored: {len(result.failed) - _SHOWN_FAILURES:,} more"

@@ -1,0 +1,89 @@
+"""What a run did, as data. The renderers beside this module make outputs, Markdown, JSON and console lines of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from _therock_utils._errors import CancelledError, IncompleteError, OutputsError
+from _therock_utils._transfer_types import UploadResult
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from _therock_utils.storage_location import StorageLocation
+    from _therock_utils.workflow_outputs import WorkflowOutputRoot
+    from therock_outputs.mode_names import Mode
+
+PartState = Literal["stored", "partly", "failed", "nothing", "left-out", "located"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One row of the summary. `location` is what its link opens: stored, or known to be made by the server (`by_server`)."""
+
+    what: str
+    state: PartState
+    file_count: int = 0
+    total_bytes: int = 0
+    location: StorageLocation | None = None
+    link_text: str = ""
+    note: str = ""
+    by_server: bool = False
+
+    def staged_path(self, staging_dir: Path) -> Path | None:
+        """Where `location` is in a staging folder; of a page that only the server makes, its folder."""
+        if self.location is None:
+            return None
+        path = self.location.local_path(staging_dir)
+        return path.parent if self.by_server else path
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything that came of a run. `outputs` are the mode's own, beside those that every mode has."""
+
+    mode: Mode
+    subject: str
+    root: WorkflowOutputRoot
+    parts: tuple[Part, ...] = ()
+    result: UploadResult = field(default_factory=UploadResult)
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    page: StorageLocation | None = None
+    notices: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    error: OutputsError | None = None
+    staging_dir: Path | None = None
+    dry_run: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """The process's exit code."""
+        return self.error.exit_code if self.error is not None else 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that was to be stored is."""
+        return self.error is None and not self.result.failed
+
+
+def error_of(result: UploadResult) -> OutputsError | None:
+    """The one error that sums up what failed, None where nothing did.
+
+    One cause for all keeps its own exit code; several become IncompleteError.
+    """
+    errors = {id(item.error): item.error for item in result.failed}
+    if not errors:
+        return None
+    cancelled = next((error for error in errors.values() if isinstance(error, CancelledError)), None)
+    if cancelled is not None:
+        return cancelled
+    first = result.failed[0].error
+    if len(errors) == 1:
+        return first
+    return IncompleteError(
+        f"{len(result.failed)} of {len(result.failed) + len(result.stored)} objects were not stored",
+        why=f"the first: {result.failed[0].path}: {first.what}" + (f" ({first.why})" if first.why else ""),
+        remedy=first.remedy,
+    )
