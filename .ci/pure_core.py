@@ -1,4 +1,4 @@
-"""Prints the pure core's files (pyproject.toml, [tool.therock-outputs]), comma-separated; fails when one does not exist."""
+"""Prints the files of the pure core ([tool.therock-outputs] in pyproject.toml) with commas; fails if one is missing."""
 
 import sys
 import tomllib

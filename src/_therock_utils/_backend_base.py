@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from _therock_utils._errors import IncompleteError
 from _therock_utils._files import walk_files
 from _therock_utils._globs import is_selected
+from _therock_utils._keys import key_fault
 from _therock_utils._transfer_types import UploadItem
 
 if TYPE_CHECKING:
@@ -102,12 +103,15 @@ class StorageBackend(ABC):
     ) -> int:
         """Store the regular files below `source` under `dest`, keeping relative paths; how many were stored.
 
-        `include` and `exclude` are globs over relative paths (`_globs`). Symbolic links and names that make illegal keys
-        are left out. Raises the error that stopped the upload where it is permanent or the only one, else
+        `include` and `exclude` are globs over relative paths (`_globs`). Symbolic links, and files whose keys would be
+        illegal, are left out. Raises the error that stopped the upload where it is permanent or the only one, else
         IncompleteError, which says how many files are missing; LocalFileError where `source` cannot be read.
         """
-        walked = walk_files(source, include=include, exclude=exclude)
-        result = self.upload([UploadItem(path, dest.child(relative_path)) for path, relative_path in walked.files])
+        start = f"{dest.relative_path}/" if dest.relative_path else ""
+        files = walk_files(source, include=include, exclude=exclude).files
+        result = self.upload(
+            [UploadItem(path, dest.child(relative)) for path, relative in files if not key_fault(start + relative)]
+        )
         _raise_first(result.failed)
         return len(result.stored)
 

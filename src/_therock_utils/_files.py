@@ -39,18 +39,20 @@ def walk_files(
     include: Sequence[str] | None = None,
     exclude: Sequence[str] | None = None,
     include_hidden: bool = True,
+    key_prefix: str = "",
 ) -> WalkResult:
     """The regular files below `root` that the globs select (`_globs`), sorted.
 
     Symbolic links (also Windows junctions) below `root` are never followed; they, pipes, sockets, devices, unreadable
     folders, and names that cannot be part of an object key are in `skipped`, unless the globs leave them out; whatever
     may hold files, as a linked or unreadable folder does, counts as wanted unless it is excluded.
-    `include_hidden=False` leaves out whatever has a segment with a leading dot.
+    `include_hidden=False` leaves out whatever has a segment with a leading dot. `key_prefix` is the folder key that the
+    files are to be stored below: one whose key would be too long is skipped.
 
     Memory: one entry a file (about 0.5 KB). Raises LocalFileError where `root` is missing or cannot be read, and
     InputError for a bad pattern.
     """
-    walk = _Walk(root, compile_filter(include, exclude), include_hidden=include_hidden)
+    walk = _Walk(root, compile_filter(include, exclude), include_hidden=include_hidden, key_prefix=key_prefix)
     folders = [""]
     while folders:
         folders.extend(walk.read_folder(folders.pop()))
@@ -61,12 +63,13 @@ def walk_files(
 
 
 class _Walk:
-    def __init__(self, root: Path, path_filter: PathFilter, *, include_hidden: bool) -> None:
+    def __init__(self, root: Path, path_filter: PathFilter, *, include_hidden: bool, key_prefix: str) -> None:
         self.root = root
         self.files: list[str] = []
         self.skipped: list[SkippedFile] = []
         self._filter = path_filter
         self._include_hidden = include_hidden
+        self._key_start = f"{key_prefix}/" if key_prefix else ""
 
     def read_folder(self, folder: str) -> list[str]:
         """Sort one folder's entries into `files` and `skipped`; returns its sub-folders."""
@@ -89,7 +92,7 @@ class _Walk:
     def _take(self, entry: os.DirEntry[str], relative: str) -> bool:
         """Whether `entry` is a folder to read; anything else is dealt with."""
         is_folder, reason = _classify(entry)
-        fault = segment_fault(entry.name) or ("" if is_folder else key_fault(relative))
+        fault = segment_fault(entry.name) or ("" if is_folder else key_fault(self._key_start + relative))
         if not reason and fault:
             reason = f"its name cannot be part of an object key: {fault}"
         if reason:
@@ -106,7 +109,7 @@ class _Walk:
         else:
             wanted = self._filter.selects(relative)
         if wanted:
-            path = ascii(relative) if key_fault(relative) else relative
+            path = ascii(relative) if any(map(segment_fault, relative.split("/"))) else relative
             self.skipped.append(SkippedFile(path, reason))
 
 

@@ -16,9 +16,9 @@ _PLATFORM = re.compile(r"[a-z0-9]+")
 _SHOWN_CHARACTERS = 80
 
 
-def quote(value: str) -> str:
+def quote(value: str, *, shown_characters: int = _SHOWN_CHARACTERS) -> str:
     """`value` for a message: quoted, escaped to ASCII and cut, so that it can neither act nor flood."""
-    return ascii(value if len(value) <= _SHOWN_CHARACTERS else value[:_SHOWN_CHARACTERS] + "...")
+    return ascii(value if len(value) <= shown_characters else value[:shown_characters] + "...")
 
 
 def key_fault(key: str) -> str:

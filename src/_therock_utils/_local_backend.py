@@ -329,19 +329,26 @@ def _digest(chunks: Iterable[bytes]) -> str:
 
 
 def _check_destinations(items: Sequence[UploadItem]) -> None:
-    """Raise InputError where two items have one destination."""
+    """Raise InputError where two items have one destination, or one has the bucket's root."""
     counts = Counter(item.destination.relative_path for item in items)
+    if "" in counts:
+        raise _no_key()
     twice = sorted(key for key, count in counts.items() if count > 1)
     if twice:
-        raise InputError(f"{len(twice)} keys are to be stored more than once", why=f"the first is {quote(twice[0])}")
+        what = f"{len(twice)} objects would be written twice, the first is {quote(twice[0])}"
+        raise InputError(what, remedy="Give every file a destination of its own.")
 
 
 def _split(location: StorageLocation) -> tuple[str, str]:
     """The key's folder and last segment. Raises InputError for the bucket's root."""
     folder_path, _, name = location.relative_path.rpartition("/")
     if not name:
-        raise InputError("an object needs a key", why="the location is the bucket's root")
+        raise _no_key()
     return folder_path, name
+
+
+def _no_key() -> InputError:
+    return InputError("an object needs a key", why="the location is the bucket's root")
 
 
 def _exists(location: StorageLocation) -> ConflictError:

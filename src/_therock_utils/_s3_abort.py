@@ -1,15 +1,17 @@
 """Aborts multipart uploads that an upload left open.
 
-obstore aborts the upload whose reader raises; it gives no upload id, so what a failed part or an abandoned worker leaves
-open is found by listing: exactly our keys, begun after our start by the service's clock.
+obstore aborts the upload whose reader raises; it gives no upload id, so what a failed part or an abandoned worker
+leaves open is found by listing: exactly our keys, begun after our start by the service's clock.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import logging
 import threading
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from _therock_utils._errors import NotFoundError, OutputsError
@@ -64,25 +66,20 @@ def _abort_in_bucket(connection: S3Connection, bucket: str, keys: frozenset[str]
         return list(_open_uploads(client, bucket, keys, since))
 
     for key, upload_id in boto3_call(connection, "list", bucket, common_folder(sorted(keys)), find):
-        try:
-            boto3_call(
-                connection,
-                "store",
-                bucket,
-                key,
-                lambda client, key=key, upload_id=upload_id: client.abort_multipart_upload(
-                    Bucket=bucket, Key=key, UploadId=upload_id
-                ),
-            )
-        except NotFoundError:
-            continue  # ended meanwhile
+        with contextlib.suppress(NotFoundError):  # it ended meanwhile
+            boto3_call(connection, "store", bucket, key, partial(_abort, bucket=bucket, key=key, upload_id=upload_id))
+
+
+def _abort(client: S3Client, *, bucket: str, key: str, upload_id: str) -> None:
+    client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload_id)
 
 
 def _open_uploads(
     client: S3Client, bucket: str, keys: frozenset[str], since: datetime.datetime
 ) -> Iterator[tuple[str, str]]:
     folder = common_folder(sorted(keys))
-    pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=f"{folder}/" if folder else "")
+    prefix = f"{folder}/" if folder else ""
+    pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix)
     for page in pages:
         begun_after = since + clock_offset(page["ResponseMetadata"]["HTTPHeaders"].get("date", "")) - _CLOCK_ALLOWANCE
         for upload in page.get("Uploads", []):

@@ -34,6 +34,14 @@ class ByteBudget:
                 self._condition.wait(_POLL_SECONDS)
             self._held_bytes += size_bytes
 
+    def try_acquire(self, size_bytes: int) -> bool:
+        """Hold `size_bytes` if they fit now."""
+        with self._condition:
+            fits = not self._held_bytes or self._held_bytes + size_bytes <= self._limit_bytes
+            if fits:
+                self._held_bytes += size_bytes
+            return fits
+
     def release(self, size_bytes: int) -> None:
         """Give `size_bytes` back."""
         with self._condition:
@@ -53,8 +61,8 @@ class ByteBudget:
 class PartBuffers:
     """Buffers for parts, at most `limit_bytes` of them in use.
 
-    A buffer's memory comes back by itself when the last reference to its view is gone, which is when obstore has sent the
-    part: obstore keeps the view, not a copy. Anonymous mappings keep the C heap from fragmenting.
+    A buffer comes back by itself when the last reference to its view is gone, which is when obstore has sent the part:
+    obstore keeps that very object, and makes no copy. Anonymous mappings keep the C heap from fragmenting.
     """
 
     def __init__(self, limit_bytes: int, *, kept_bytes: int) -> None:
@@ -63,7 +71,7 @@ class PartBuffers:
         self._lock = threading.RLock()
         self._kept_bytes = kept_bytes
         self._free: list[mmap.mmap] = []
-        self._references: set[weakref.ref[memoryview]] = set()
+        self._references: dict[int, weakref.ref[memoryview]] = {}
 
     def take(self, size_bytes: int, capacity_bytes: int, cancel: CancelToken) -> memoryview:
         """A writable view of `size_bytes` (over 0) of a buffer of `capacity_bytes`.
@@ -77,12 +85,13 @@ class PartBuffers:
 
         def give_back(reference: weakref.ref[memoryview]) -> None:
             with self._lock:
-                self._references.discard(reference)
+                del self._references[id(reference)]
                 if capacity_bytes == self._kept_bytes:
                     self._free.append(buffer)
             self._budget.release(capacity_bytes)
 
         view = memoryview(buffer)[:size_bytes]
+        reference = weakref.ref(view, give_back)
         with self._lock:
-            self._references.add(weakref.ref(view, give_back))  # a weak reference that is itself dropped calls nobody
+            self._references[id(reference)] = reference  # a weak reference that is itself dropped calls nobody
         return view

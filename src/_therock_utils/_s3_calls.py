@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from _therock_utils._errors import NotPermittedError, OutputsError
+from _therock_utils._errors import NotPermittedError
 from _therock_utils._s3_errors import translate_botocore, translate_obstore
 from _therock_utils._s3_plan import StoredFacts
 
@@ -35,9 +35,7 @@ def obstore_call(
     store = connection.store(bucket, signed=signed)
     try:
         return request(store)
-    except (BaseError, FileNotFoundError, ValueError) as error:
-        if isinstance(error, OutputsError):  # raised by a reader that feeds a multipart upload
-            raise
+    except (BaseError, FileNotFoundError) as error:
         raise translate_obstore(error, connection.context(action, bucket, key, signed=signed)) from error
 
 
@@ -51,13 +49,12 @@ def boto3_call(
     signed: bool = True,
 ) -> _T:
     """What `request` returns for the bucket's boto3 client. Raises an OutputsError for what botocore raises."""
-    from boto3.exceptions import Boto3Error
     from botocore.exceptions import BotoCoreError, ClientError
 
     client = connection.client(bucket, signed=signed)
     try:
         return request(client)
-    except (BotoCoreError, ClientError, Boto3Error) as error:
+    except (BotoCoreError, ClientError) as error:
         raise translate_botocore(error, connection.context(action, bucket, key, signed=signed)) from error
 
 
@@ -89,7 +86,7 @@ def head_facts(connection: S3Connection, bucket: str, key: str) -> StoredFacts:
 
 
 def listed_size(connection: S3Connection, bucket: str, key: str) -> int | None:
-    """Size of an object as the listing shows it, None where it is not there: for credentials that may not look at it."""
+    """Size of an object as the listing shows it, or None: for credentials that may list it but not look at it."""
 
     def ask(client: S3Client) -> int | None:
         for entry in client.list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1).get("Contents", []):

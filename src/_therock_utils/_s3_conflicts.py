@@ -17,11 +17,11 @@ from _therock_utils._s3_listing import Listing
 from _therock_utils._s3_plan import StoredFacts, decide_state, listing_windows
 from _therock_utils._s3_retry import BucketHealth
 from _therock_utils._s3_upload import digest_locally
-from _therock_utils._s3_workers import Lane, run_lanes
+from _therock_utils._s3_workers import lane, run_lanes
 from _therock_utils._source_file import SkipFileError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from _therock_utils._cancel import CancelToken
     from _therock_utils._s3_listing import Listed
@@ -48,7 +48,13 @@ class ConflictFinder:
     """Looks for conflicts of one upload. Memory: one listing page and what is found of our own keys."""
 
     def __init__(
-        self, connection: S3Connection, retrier: Retrier, *, origin: Origin | None, cancel: CancelToken, grace_seconds: float
+        self,
+        connection: S3Connection,
+        retrier: Retrier,
+        *,
+        origin: Origin | None,
+        cancel: CancelToken,
+        grace_seconds: float,
     ) -> None:
         """`origin` tells an earlier attempt of the same job apart."""
         self._connection = connection
@@ -63,8 +69,8 @@ class ConflictFinder:
     ) -> dict[StorageLocation, FoundConflict]:
         """Conflicts of items (with their sizes in bytes) by destination.
 
-        A bucket that does not let itself be listed has no known conflicts, which is logged; any other error of a listing
-        stops the bucket in `healths`.
+        A bucket that does not let itself be listed has no known conflicts, which is logged; any other error of a
+        listing stops the bucket in `healths`.
         """
         listed: dict[StorageLocation, Listed] = {}
         by_bucket: dict[str, dict[str, StorageLocation]] = {}
@@ -89,7 +95,7 @@ class ConflictFinder:
             return look
 
         run_lanes(
-            [Lane([job(location) for location in listed], _LOOKS_AT_ONCE)],
+            [lane([job(location) for location in listed], _LOOKS_AT_ONCE)],
             cancel=self._cancel,
             grace_seconds=self._grace_seconds,
         )
@@ -103,7 +109,9 @@ class ConflictFinder:
         for window in listing_windows(keys):
             last = window.last.encode()
             # The listing's own health: a listing that is refused is no reason to stop writing.
-            listing = Listing(self._connection, self._retrier, BucketHealth(), bucket, window.prefix, window.after)
+            listing = Listing(
+                self._connection, self._retrier, BucketHealth(), bucket=bucket, folder=window.prefix, after=window.after
+            )
             try:
                 for entry in listing:
                     if entry.key in keys:

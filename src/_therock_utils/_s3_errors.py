@@ -25,6 +25,8 @@ from _therock_utils._errors import (
 from _therock_utils._keys import quote
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from botocore.exceptions import BotoCoreError, ClientError
     from obstore.exceptions import BaseError
 
@@ -43,15 +45,16 @@ _TRANSIENT_CODES: Final = frozenset({
     "RequestThrottledException", "RequestTimeout", "RequestTimeoutException", "ServiceUnavailable", "SlowDown",
     "Throttling", "ThrottlingException", "ThrottledException", "TooManyRequests", "TooManyRequestsException",
 })  # fmt: skip
-_EXPIRED_CODES: Final = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"})
-_BAD_CREDENTIAL_CODES: Final = frozenset({
+_EXPIRED_CODES: Final = ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired")
+_BAD_CREDENTIAL_CODES: Final = (
     "AuthFailure", "InvalidAccessKeyId", "InvalidClientTokenId", "InvalidSecurity", "InvalidToken",
     "MissingAuthenticationToken", "NotSignedUp", "SignatureDoesNotMatch", "UnrecognizedClientException",
+)  # fmt: skip
+_WRONG_REGION_CODES: Final = frozenset({
+    "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect", "Redirect",
+    "TemporaryRedirect",
 })  # fmt: skip
-_WRONG_REGION_CODES: Final = frozenset(
-    {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect", "Redirect", "TemporaryRedirect"}
-)
-_BROKEN_BODY_CODES: Final = frozenset({"BadDigest", "InvalidDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch"})
+_BROKEN_BODY_CODES: Final = ("BadDigest", "InvalidDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch")
 _CONNECTION_ERRORS: Final = frozenset({
     "ConnectTimeoutError", "ConnectionClosedError", "ConnectionError", "EndpointConnectionError", "HTTPClientError",
     "IncompleteReadError", "ReadTimeoutError", "ResponseStreamingError",
@@ -137,7 +140,7 @@ def _connection_failure(debug: str) -> str:
     return "timeout" if "kind: Timeout" in debug or "TimedOut" in debug else "connection"
 
 
-def translate_obstore(error: BaseError | FileNotFoundError | ValueError, context: RequestContext) -> OutputsError:
+def translate_obstore(error: BaseError | FileNotFoundError, context: RequestContext) -> OutputsError:
     """`error` of obstore as one of ours."""
     message = str(error)
     if PROVIDER_NAME in message.partition(_DEBUG)[0]:
@@ -145,7 +148,9 @@ def translate_obstore(error: BaseError | FileNotFoundError | ValueError, context
     answer = parse_obstore_message(message)
     if not answer.status and not answer.code and not answer.failure:
         what = f"could not {context.action} {context.target}"
-        return ServiceError(what, why=f"not an answer of S3: {quote(message.partition(_DEBUG)[0])}", remedy=_ENDPOINT_REMEDY)
+        return ServiceError(
+            what, why=f"not an answer of S3: {quote(message.partition(_DEBUG)[0])}", remedy=_ENDPOINT_REMEDY
+        )
     return from_answer(answer, context)
 
 
@@ -193,36 +198,28 @@ def is_transient(answer: ServiceAnswer) -> bool:
     return answer.status in {408, 429} or (answer.status >= 500 and answer.status != 501)  # noqa: PLR2004 - HTTP status codes
 
 
-def _classify(answer: ServiceAnswer, context: RequestContext) -> tuple[type[OutputsError], str]:  # noqa: PLR0911 - a table
-    """Error class and remedy."""
+def _classify(answer: ServiceAnswer, context: RequestContext) -> tuple[type[OutputsError], str]:
+    """Error class and remedy: by the S3 code where it is a known one, else by the status."""
     if is_transient(answer):
         return ServiceUnavailableError, _unavailable_remedy(answer, context)
     if answer.failure == "tls":
-        return ServiceError, "Set AWS_CA_BUNDLE (or ca_bundle in the AWS configuration file) to the authority's PEM file."
-    if answer.code in _EXPIRED_CODES:
-        return CredentialsError, _EXPIRED_REMEDY
-    if answer.code in _BAD_CREDENTIAL_CODES:
-        return CredentialsError, _BAD_CREDENTIALS_REMEDY
-    if answer.code == "RequestTimeTooSkewed":
-        return CredentialsError, "The clock of this machine is wrong: set it (NTP), then run the job again."
+        return ServiceError, _TLS_REMEDY
     if answer.code in _WRONG_REGION_CODES or answer.status in {301, 307}:
         return WrongRegionError, _region_remedy(answer, context)
-    if answer.code == "NoSuchBucket":
-        return BucketNotFoundError, _BUCKET_REMEDY
-    if answer.code in _BROKEN_BODY_CODES:
-        return IntegrityError, "The bytes changed on their way: run the job again; if it recurs, look for a proxy in between."
+    if answer.code in _BY_CODE:
+        return _BY_CODE[answer.code]
     if answer.status in {401, 403}:
         return NotPermittedError, _denied_remedy(context)
-    if answer.status == 404:  # noqa: PLR2004 - HTTP status code
-        return NotFoundError, ""
-    if answer.status in {409, 412}:
-        return ConflictError, ""
-    return ServiceError, _ENDPOINT_REMEDY if context.endpoint else ""
+    return _BY_STATUS.get(answer.status, (ServiceError, _ENDPOINT_REMEDY if context.endpoint else ""))
 
 
-def no_credentials(context: RequestContext, *, why: str = "none were found in the environment, a profile or the machine") -> CredentialsError:
+def no_credentials(context: RequestContext, *, why: str = "") -> CredentialsError:
     """There are no usable AWS credentials."""
-    return CredentialsError(f"could not {context.action} {context.target}: no AWS credentials", why=why, remedy=_NO_CREDENTIALS_REMEDY)
+    return CredentialsError(
+        f"could not {context.action} {context.target}: no AWS credentials",
+        why=why or "none were found in the environment, a profile or the machine",
+        remedy=_NO_CREDENTIALS_REMEDY,
+    )
 
 
 def _why(answer: ServiceAnswer, context: RequestContext) -> str:
@@ -233,7 +230,8 @@ def _why(answer: ServiceAnswer, context: RequestContext) -> str:
 
 def _unavailable_remedy(answer: ServiceAnswer, context: RequestContext) -> str:
     if answer.failure and context.endpoint:
-        return f"Check that {context.endpoint} (AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or the profile's) is right and reachable."
+        setting = "AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or the profile's endpoint_url"
+        return f"Check that {context.endpoint} ({setting}) is right and can be reached."
     if answer.failure:
         return "Check the runner's network and proxy settings (HTTPS_PROXY, NO_PROXY), then run the job again."
     return "The service is busy or has a fault: run the job again later."
@@ -242,15 +240,18 @@ def _unavailable_remedy(answer: ServiceAnswer, context: RequestContext) -> str:
 def _region_remedy(answer: ServiceAnswer, context: RequestContext) -> str:
     where = f"in {answer.region}" if answer.region else "in another region"
     name = answer.region or "the bucket's region"
-    return f"Bucket {context.bucket} lies {where}, the request went to {context.region}: set AWS_REGION to {name}."
+    return (
+        f"Bucket {context.bucket} lies {where}, the request went to {context.region}: set AWS_DEFAULT_REGION to {name}."
+    )
 
 
 def _denied_remedy(context: RequestContext) -> str:
     if not context.identity:
         return f"Bucket {context.bucket} gives nothing to anonymous requests: configure AWS credentials."
+    allowed = _PERMISSIONS.get(context.action, "access")
     return (
-        f"Let {context.identity} {_PERMISSIONS.get(context.action, 'access')} in bucket {context.bucket}, or use the role that may: "
-        "give the job `permissions: id-token: write`, or run aws-actions/configure-aws-credentials before this step."
+        f"Let {context.identity} {allowed} in bucket {context.bucket}, or use the role that may: give the job "
+        "`permissions: id-token: write`, or run aws-actions/configure-aws-credentials before this step."
     )
 
 
@@ -262,16 +263,37 @@ _PERMISSIONS: Final = {
     "copy": "do s3:GetObject and s3:PutObject",
 }
 _EXPIRED_REMEDY: Final = (
-    "The credentials ran out during the job: run aws-actions/configure-aws-credentials right before this step, ask for a longer "
-    "role-duration-seconds, or give the job `permissions: id-token: write` so that they are renewed."
+    "The credentials ran out during the job: run aws-actions/configure-aws-credentials right before this step, ask for "
+    "a longer role-duration-seconds, or give the job `permissions: id-token: write` so that they are renewed."
 )
 _BAD_CREDENTIALS_REMEDY: Final = (
-    "Check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN: all three must come from one login, and secrets "
-    "are empty in workflows of a fork."
+    "Check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN: all three must come from one login, and "
+    "secrets are empty in workflows of a fork."
 )
 _NO_CREDENTIALS_REMEDY: Final = (
-    "Give the job `permissions: id-token: write`, or run aws-actions/configure-aws-credentials before this step, or set "
-    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+    "Give the job `permissions: id-token: write`, or run aws-actions/configure-aws-credentials before this step, or "
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
 )
+_CLOCK_REMEDY: Final = "The clock of this machine is wrong: set it (NTP), then run the job again."
 _BUCKET_REMEDY: Final = "Check the bucket's name (input `bucket`, RELEASE_TYPE) and the endpoint."
-_ENDPOINT_REMEDY: Final = "Check that the endpoint (AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or the profile's) is an S3 service."
+_ENDPOINT_REMEDY: Final = (
+    "Check that the endpoint (AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or the profile's endpoint_url) is an S3 service."
+)
+_TLS_REMEDY: Final = (
+    "Set AWS_CA_BUNDLE (or ca_bundle in the AWS configuration file) to the PEM file of the authority that signed it."
+)
+_BODY_REMEDY: Final = (
+    "The bytes changed on their way: run the job again; if it recurs, look for a proxy that changes them."
+)
+_BY_CODE: Final[Mapping[str, tuple[type[OutputsError], str]]] = {
+    **dict.fromkeys(_EXPIRED_CODES, (CredentialsError, _EXPIRED_REMEDY)),
+    **dict.fromkeys(_BAD_CREDENTIAL_CODES, (CredentialsError, _BAD_CREDENTIALS_REMEDY)),
+    "RequestTimeTooSkewed": (CredentialsError, _CLOCK_REMEDY),
+    "NoSuchBucket": (BucketNotFoundError, _BUCKET_REMEDY),
+    **dict.fromkeys(_BROKEN_BODY_CODES, (IntegrityError, _BODY_REMEDY)),
+}
+_BY_STATUS: Final[Mapping[int, tuple[type[OutputsError], str]]] = {
+    404: (NotFoundError, ""),
+    409: (ConflictError, ""),
+    412: (ConflictError, ""),
+}

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from _therock_utils._errors import OutputsError
 from _therock_utils._keys import key_fault, quote
 from _therock_utils._s3_calls import boto3_call, obstore_call, reading
 
@@ -40,7 +41,14 @@ class Listing:
     """
 
     def __init__(
-        self, connection: S3Connection, retrier: Retrier, health: BucketHealth, bucket: str, folder: str, after: str = ""
+        self,
+        connection: S3Connection,
+        retrier: Retrier,
+        health: BucketHealth,
+        *,
+        bucket: str,
+        folder: str,
+        after: str = "",
     ) -> None:
         """`folder` without its slash, "" for the root; only keys behind `after` are listed."""
         self._connection = connection
@@ -51,31 +59,34 @@ class Listing:
         self._folder = folder
         self._after = after
         self._stream: Iterator[Sequence[Any]] | None = None
-        self._page = self._obstore_page
+        self._by_boto3 = False
 
     def __iter__(self) -> Iterator[Listed]:
         """Every key in the order of the service. Raises an OutputsError where listing is refused or fails."""
         while True:
-            page = self._retrier.call(lambda: self._page(), self._health)
+            page = self._retrier.call(self._next_page, self._health)
             for listed in page:
                 fault = key_fault(listed.key)
                 if fault:
-                    _logger.warning("s3://%s has an object that is left out, %s: %s", self._bucket, quote(listed.key), fault)
+                    _logger.warning(
+                        "an object in bucket %s is left out, %s: %s", self._bucket, quote(listed.key), fault
+                    )
                 else:
                     yield listed
             if not page:
                 return
             self._after = page[-1].key
 
-    def _obstore_page(self) -> list[Listed]:
-        try:
-            return reading(self._connection, self._bucket, self._next_chunk)
-        except _UnparsableKeyError:
-            self._page = self._boto3_page
-            return self._page()
-        except BaseException:
-            self._stream = None
-            raise
+    def _next_page(self) -> list[Listed]:
+        if not self._by_boto3:
+            try:
+                return reading(self._connection, self._bucket, self._next_chunk)
+            except _UnparsableKeyError:
+                self._by_boto3 = True
+            except OutputsError:
+                self._stream = None
+                raise
+        return self._boto3_page()
 
     def _next_chunk(self, signed: bool) -> list[Listed]:  # noqa: FBT001 - the shape that `reading` calls
         import obstore

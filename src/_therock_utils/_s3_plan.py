@@ -72,14 +72,16 @@ class StoredFacts:
 
 @dataclass(frozen=True, slots=True)
 class LocalDigests:
-    """Digests of local bytes: SHA-256 of all, and of each part as the upload would cut them (one part below the limit)."""
+    """Digests of local bytes: SHA-256 of all and of each part as an upload cuts them, and the ETag it probably gets."""
 
     sha256: bytes
     part_sha256s: tuple[bytes, ...]
     etag: str
 
 
-def compare(local_size_bytes: int, local: LocalDigests | None, stored: StoredFacts) -> Literal["same", "different", "unknown"]:
+def compare(
+    local_size_bytes: int, local: LocalDigests | None, stored: StoredFacts
+) -> Literal["same", "different", "unknown"]:
     """Whether the stored bytes are the local ones. Equal sizes without a comparable checksum are `unknown`."""
     if local_size_bytes != stored.size_bytes:
         return "different"
@@ -154,7 +156,7 @@ def listing_windows(keys: Iterable[str]) -> list[ListingWindow]:
 
 
 def just_before(key: str) -> str:
-    """A key that sorts before `key`, with little between them: without its last character, "" where that is the folder."""
+    """A key that sorts before `key`, with little between: without its last character, "" where a folder is left."""
     shorter = key[:-1]
     return "" if not shorter or shorter.endswith("/") else shorter
 
@@ -164,6 +166,8 @@ def common_folder(keys: Sequence[str]) -> str:
     folders = [key.split("/")[:-1] for key in keys]
     shared = min(folders, key=len)
     for folder in folders:
-        length = next((at for at, (left, right) in enumerate(zip(shared, folder, strict=False)) if left != right), len(shared))
+        length = next(
+            (at for at, (left, right) in enumerate(zip(shared, folder, strict=False)) if left != right), len(shared)
+        )
         shared = shared[:length]
     return "/".join(shared)

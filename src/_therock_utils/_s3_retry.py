@@ -1,8 +1,8 @@
 """Retries of S3 requests, above those that obstore makes itself.
 
-obstore retries one request (a part, a page) a few times within seconds. What still fails and can pass by itself is tried
-again here as a whole, with exponential backoff and jitter, until `retry_seconds` after its first failure. Buckets whose
-errors are permanent, and services that stay unreachable, stop everything else that waits for them.
+obstore retries one request (a part, a page) a few times within seconds. What still fails and can pass by itself is
+tried again here as a whole, with exponential backoff and jitter, until `retry_seconds` after its first failure. Permanent
+errors, and services that stay unreachable, stop everything else that is to go to the same bucket.
 """
 
 from __future__ import annotations
@@ -26,8 +26,13 @@ _LONGEST_WAIT_SECONDS = 15.0
 class BucketHealth:
     """What one transfer has learnt about one bucket; shared by its workers."""
 
-    def __init__(self) -> None:
-        """Nothing is known yet."""
+    def __init__(self, *, tolerates_denials: bool = False) -> None:
+        """Nothing is known yet.
+
+        With `tolerates_denials` a single object may be denied where others got through: S3 says so of a missing object
+        to those who may not list.
+        """
+        self._tolerates_denials = tolerates_denials
         self._lock = threading.Lock()
         self._stopped_by: OutputsError | None = None
         self._last_success = 0.0
@@ -36,11 +41,6 @@ class BucketHealth:
     def stopped_by(self) -> OutputsError | None:
         """The error that ended all work for this bucket, or None."""
         return self._stopped_by
-
-    @property
-    def has_worked(self) -> bool:
-        """Whether any object got through."""
-        return self._last_success > 0
 
     def check(self) -> None:
         """Raise the error that ended all work for this bucket, the same instance for everybody."""
@@ -57,9 +57,10 @@ class BucketHealth:
         self._last_success = time.monotonic()
 
     def failed(self, error: OutputsError, *, since: float) -> None:
-        """Note a final failure: a permanent one stops the bucket, as does no success `since` its first attempt failed."""
+        """Note a final failure: a permanent one stops the bucket, as does an outage `since` its first attempt."""
         outage = isinstance(error, ServiceUnavailableError) and self._last_success < since
-        if is_permanent_for_bucket(error) or outage:
+        tolerated = self._tolerates_denials and type(error) is NotPermittedError and self._last_success > 0
+        if outage or (is_permanent_for_bucket(error) and not tolerated):
             self.stop(error)
 
 
@@ -77,7 +78,7 @@ class Retrier:
         self._cancel = cancel
 
     def call(self, operation: Callable[[], _T], health: BucketHealth) -> _T:
-        """What `operation` returns. Raises its last OutputsError, or CancelledError as soon as somebody asks to stop."""
+        """What `operation` returns. Raises its last OutputsError, or CancelledError when somebody asks to stop."""
         self._cancel.check()
         health.check()
         try:

@@ -1,7 +1,7 @@
 """Where S3 requests go and who makes them: credentials, region, endpoint and certificates, resolved by botocore.
 
-obstore moves the bytes; its stores are built here from what botocore's session says, so that both agree. Building a boto3
-client costs 0.6 s, so one is built only when something needs it.
+obstore moves the bytes; its stores are built here from what botocore's session says, so that both agree. Building a
+boto3 client costs 0.6 s, so one is built only when something needs it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CONNECT_TIMEOUT_SECONDS: Final = 10
 _POOL_IDLE_SECONDS: Final = 15  # S3 closes idle connections after about 20 s
 _OBSTORE_RETRIES: Final = 3
 _CLIENT_CONNECTIONS: Final = 32
-_SHOWN_KEY_CHARACTERS: Final = 4
+_SHORTEST_KEY_ID: Final = 16  # IAM API Reference, AccessKey
 
 
 class S3Connection:
@@ -220,8 +220,11 @@ class S3Connection:
             try:
                 options["root_certificate"] = Path(bundle).read_bytes()
             except OSError as error:
-                message = f"the certificate file {quote(bundle)} cannot be read"
-                raise LocalFileError(message, why=str(error), remedy="Check AWS_CA_BUNDLE and the profile's ca_bundle.") from error
+                raise LocalFileError(
+                    f"the certificate file {bundle!a} cannot be read",
+                    why=error.strerror or str(error),
+                    remedy="Check AWS_CA_BUNDLE and the profile's ca_bundle.",
+                ) from error
         return options
 
     def _provider(self, bucket: str) -> Callable[[], S3Credential]:
@@ -232,7 +235,7 @@ class S3Connection:
 
         def provide() -> S3Credential:
             frozen = credentials.get_frozen_credentials()
-            self._key_ids[bucket] = str(frozen.access_key or "")[-_SHOWN_KEY_CHARACTERS:]
+            self._key_ids[bucket] = shown_key_id(str(frozen.access_key or ""))
             return {
                 "access_key_id": str(frozen.access_key or ""),
                 "secret_access_key": str(frozen.secret_key or ""),
@@ -292,6 +295,11 @@ def _broken_configuration(error: BotoCoreError) -> CredentialsError:
     return CredentialsError("the AWS configuration cannot be used", why=quote(str(error)), remedy=remedy)
 
 
+def shown_key_id(key_id: str) -> str:
+    """The end of an access key's id, which is no secret; "" for an id too short to be one of AWS."""
+    return key_id[-4:] if len(key_id) >= _SHORTEST_KEY_ID else ""
+
+
 def _checked_endpoint(url: str) -> str:
     """`url` without trailing slashes. Raises InputError for anything but http(s) URLs with a host."""
     if not url:
@@ -309,4 +317,3 @@ def _checked_endpoint(url: str) -> str:
 
 def _dns_suffix(region: str) -> str:
     return "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
-

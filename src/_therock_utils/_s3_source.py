@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 from _therock_utils._errors import IntegrityError, LocalFileError
 from _therock_utils._source_file import BytesSource, SourceFile
@@ -20,7 +20,7 @@ class UploadSource(Protocol):
     def size_bytes(self) -> int:
         """Its size when it was opened."""
 
-    def __enter__(self) -> UploadSource:
+    def __enter__(self) -> Self:
         """Itself, open."""
 
     def __exit__(
@@ -41,7 +41,7 @@ class UploadSource(Protocol):
 class UploadBytes(BytesSource):
     """Bytes made here."""
 
-    def __enter__(self) -> UploadBytes:
+    def __enter__(self) -> Self:
         return self
 
     def read_all(self) -> bytes:
@@ -59,7 +59,7 @@ class UploadBytes(BytesSource):
 class UploadFile(SourceFile):
     """An open regular file."""
 
-    def __enter__(self) -> UploadFile:
+    def __enter__(self) -> Self:
         return self
 
     def read_all(self) -> bytes:
@@ -82,7 +82,7 @@ class UploadFile(SourceFile):
         done_bytes = 0
         try:
             os.lseek(self._descriptor, offset, os.SEEK_SET)
-            with open(self._descriptor, "rb", buffering=0, closefd=False) as file:  # noqa: PTH123 - of a descriptor
+            with open(self._descriptor, "rb", buffering=0, closefd=False) as file:
                 while done_bytes < len(view):
                     count = file.readinto(view[done_bytes:])
                     if not count:

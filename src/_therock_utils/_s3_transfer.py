@@ -9,21 +9,19 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from _therock_utils._errors import CancelledError, ConflictError, InputError, OutputsError
-from _therock_utils._keys import quote
 from _therock_utils._s3_abort import abort_uploads
 from _therock_utils._s3_conflicts import ConflictFinder
 from _therock_utils._s3_plan import decide_action, is_large
 from _therock_utils._s3_upload import ObjectWriter
-from _therock_utils._s3_workers import Lane, run_lanes
+from _therock_utils._s3_workers import lane, run_lanes
 from _therock_utils._source_file import SkipFileError
 from _therock_utils._transfer_types import Conflict, FailedItem, SkippedFile, StoredObject, UploadResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from _therock_utils._cancel import CancelToken
     from _therock_utils._s3_conflicts import FoundConflict
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
     from _therock_utils.storage_location import StorageLocation
 
 _logger = logging.getLogger(__name__)
+_Sizes: TypeAlias = "Mapping[StorageLocation, tuple[UploadItem, int]]"
 SMALL_AT_ONCE: Final = 64
 LARGE_AT_ONCE: Final = 4
 CANCEL_GRACE_SECONDS: Final = 3.0
@@ -70,10 +69,7 @@ class Upload:
         check_destinations([item.destination for item in items])
         sizes = {item.destination: (item, _size_bytes(item)) for item in items}
         found = {} if self._options.dry_run else self._find_conflicts(sizes)
-        conflicts = [
-            Conflict(found[at].location, found[at].state, found[at].origin, decide_action(found[at].state, self._options.on_conflict))
-            for at in sorted(found, key=_order)
-        ]
+        conflicts = [self._decide(found[at]) for at in sorted(found, key=_order)]
         refused = [conflict for conflict in conflicts if conflict.action == "refused"]
         if refused:
             return self._refuse(items, conflicts, refused)
@@ -82,7 +78,11 @@ class Upload:
         self._write_all(wanted)
         return self._result(wanted, conflicts)
 
-    def _find_conflicts(self, sizes: Mapping[StorageLocation, tuple[UploadItem, int]]) -> Mapping[StorageLocation, FoundConflict]:
+    def _decide(self, found: FoundConflict) -> Conflict:
+        action = decide_action(found.state, self._options.on_conflict)
+        return Conflict(found.location, found.state, found.origin, action)
+
+    def _find_conflicts(self, sizes: _Sizes) -> Mapping[StorageLocation, FoundConflict]:
         finder = ConflictFinder(
             self._connection,
             self._retrier,
@@ -100,27 +100,23 @@ class Upload:
             why=f"the first is {refused[0].location.s3_uri}",
             remedy=_CONFLICT_REMEDY,
         )
-        failed = [
-            FailedItem(
-                item.label,
-                item.destination,
-                _conflict_error(in_conflict[item.destination]) if item.destination in in_conflict else others,
-            )
-            for item in items
-        ]
-        return UploadResult(failed=tuple(sorted(failed, key=_failed_order)), conflicts=tuple(refused_as_nothing(conflicts)))
-
-    def _write_all(self, wanted: Mapping[StorageLocation, tuple[UploadItem, int]]) -> None:
-        small = [item for item, size_bytes in wanted.values() if not is_large(size_bytes)]
-        large = sorted(
-            (entry for entry in wanted.values() if is_large(entry[1])), key=lambda entry: (-entry[1], _order(entry[0].destination))
+        errors = {at: _conflict_error(conflict) for at, conflict in in_conflict.items()}
+        failed = [FailedItem(item.label, item.destination, errors.get(item.destination, others)) for item in items]
+        return UploadResult(
+            failed=tuple(sorted(failed, key=_failed_order)),
+            conflicts=tuple(replace(conflict, action="refused") for conflict in conflicts),
         )
+
+    def _write_all(self, wanted: _Sizes) -> None:
+        small = [item for item, size_bytes in wanted.values() if not is_large(size_bytes)]
+        large = [entry for entry in wanted.values() if is_large(entry[1])]
+        large.sort(key=lambda entry: (-entry[1], _order(entry[0].destination)))  # the longest first
         if large and not self._options.dry_run:
             self._warm_up({item.destination.bucket for item, _ in large})
         run_lanes(
             [
-                Lane([partial(self._write, item) for item, _ in large], min(LARGE_AT_ONCE, self._options.concurrency)),
-                Lane([partial(self._write, item) for item in small], self._options.concurrency),
+                lane([partial(self._write, item) for item, _ in large], min(LARGE_AT_ONCE, self._options.concurrency)),
+                lane([partial(self._write, item) for item in small], self._options.concurrency),
             ],
             cancel=self._options.cancel,
             grace_seconds=CANCEL_GRACE_SECONDS,
@@ -142,24 +138,20 @@ class Upload:
         with self._lock:
             self._outcomes[item.destination] = outcome
 
-    def _result(
-        self, wanted: Mapping[StorageLocation, tuple[UploadItem, int]], conflicts: list[Conflict]
-    ) -> UploadResult:
+    def _result(self, wanted: _Sizes, conflicts: list[Conflict]) -> UploadResult:
         left_open = self._abort()
         with self._lock:
             outcomes = dict(self._outcomes)
         cancelled = CancelledError(self._options.cancel.signal_number)
         for at, (item, _) in wanted.items():
             outcomes.setdefault(at, FailedItem(item.label, at, cancelled))
-        failed = [
-            replace(outcome, error=with_open_upload(outcome.error, outcome.location)) if outcome.location in left_open else outcome
-            for outcome in outcomes.values()
-            if isinstance(outcome, FailedItem)
-        ]
+        ordered = [outcomes[at] for at in sorted(outcomes, key=_order)]
+        failed = [outcome for outcome in ordered if isinstance(outcome, FailedItem)]
+        skipped = [outcome for outcome in ordered if isinstance(outcome, SkippedFile)]
         return UploadResult(
-            stored=tuple(sorted((o for o in outcomes.values() if isinstance(o, StoredObject)), key=lambda o: _order(o.location))),
-            skipped=tuple(sorted((o for o in outcomes.values() if isinstance(o, SkippedFile)), key=lambda o: o.path)),
-            failed=tuple(sorted(failed, key=_failed_order)),
+            stored=tuple(outcome for outcome in ordered if isinstance(outcome, StoredObject)),
+            skipped=tuple(sorted(skipped, key=lambda file: file.path)),
+            failed=tuple(with_open_upload(item) if item.location in left_open else item for item in failed),
             conflicts=tuple(conflicts),
         )
 
@@ -182,26 +174,20 @@ def check_destinations(destinations: Sequence[StorageLocation]) -> None:
         raise InputError(message, remedy="Give every file a destination of its own.")
 
 
-def with_open_upload(error: OutputsError, location: StorageLocation) -> OutputsError:
-    """A copy of `error` that says that a multipart upload was left open."""
+def with_open_upload(item: FailedItem) -> FailedItem:
+    """The item, its error saying that a multipart upload was left open."""
     note = (
-        f"An open multipart upload may be left at {quote(location.s3_uri)} (it costs storage): abort it, or let the role do "
-        "s3:ListBucketMultipartUploads and s3:AbortMultipartUpload."
+        f"An open multipart upload may be left at {item.location.s3_uri}, which costs storage: abort it, and let the "
+        "role do s3:ListBucketMultipartUploads and s3:AbortMultipartUpload."
     )
-    copy = error.__class__.__new__(error.__class__)
-    copy.__dict__.update(error.__dict__)
-    copy.args = error.args
-    copy.remedy = f"{error.remedy} {note}".strip()
-    return copy
-
-
-def refused_as_nothing(conflicts: Sequence[Conflict]) -> list[Conflict]:
-    """The conflicts of an upload that wrote nothing: none was overwritten."""
-    return [replace(conflict, action="refused") if conflict.action == "overwritten" else conflict for conflict in conflicts]
+    kind = type(item.error)
+    error = kind.__new__(kind, *item.error.args)  # a copy: other items may share the instance
+    error.__dict__.update(item.error.__dict__, remedy=f"{item.error.remedy} {note}".strip())
+    return replace(item, error=error)
 
 
 def _conflict_error(conflict: Conflict) -> ConflictError:
-    whose = f", written by {quote(conflict.origin)}" if conflict.origin else ""
+    whose = f", written by {conflict.origin!a}" if conflict.origin else ""
     cause = "other bytes lie there" if conflict.state == "different" else "an object lies there that cannot be compared"
     return ConflictError(f"{conflict.location.s3_uri} is taken", why=cause + whose, remedy=_CONFLICT_REMEDY)
 

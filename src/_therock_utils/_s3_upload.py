@@ -120,19 +120,23 @@ class ObjectWriter:
             obstore.put(
                 store,
                 item.destination.relative_path,
-                reader.parts(),
+                self._noting(item, reader),
                 use_multipart=True,
                 chunk_size=reader.part_size_bytes,
                 max_concurrency=PARTS_IN_FLIGHT,
                 attributes=attributes,
             )
 
-        with self._lock:
-            self.open_uploads.add(item.destination)
         self._send(item, put)
         if not reader.failed_before:
             with self._lock:
                 self.open_uploads.discard(item.destination)
+
+    def _noting(self, item: UploadItem, reader: PartReader) -> Iterator[memoryview]:
+        """The reader's parts. obstore asks for the first one when it has begun the multipart upload."""
+        with self._lock:
+            self.open_uploads.add(item.destination)
+        yield from reader.parts()
 
     def _send(self, item: UploadItem, put: Callable[[S3Store], None]) -> None:
         destination = item.destination

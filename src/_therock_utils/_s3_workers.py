@@ -12,19 +12,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from _therock_utils._cancel import CancelToken
 
 _POLL_SECONDS = 0.1
+_FILES_KEPT = 100  # standard streams, 4 large files with 8 connections each, libraries
+_FILES_A_WORKER = 3  # a connection, a file, its folder
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """Jobs that run in their order, at most `concurrency` of them at once. A job deals with its own failures."""
+    """Jobs that are taken in their order by `threads` threads. A job deals with its own failures.
 
-    jobs: Sequence[Callable[[], None]]
-    concurrency: int
+    `jobs` may wait for jobs to come: only this lane's threads wait with it.
+    """
+
+    jobs: Iterable[Callable[[], None]]
+    threads: int
 
 
 def run_lanes(lanes: Sequence[Lane], *, cancel: CancelToken, grace_seconds: float) -> bool:
@@ -44,6 +49,23 @@ def run_lanes(lanes: Sequence[Lane], *, cancel: CancelToken, grace_seconds: floa
         raise
 
 
+def lane(jobs: Sequence[Callable[[], None]], at_once: int) -> Lane:
+    """A lane for jobs that are all known, with no more threads than jobs."""
+    return Lane(jobs, min(at_once, len(jobs)))
+
+
+def affordable_concurrency(wanted: int) -> int:
+    """`wanted`, or less where the process may open few files: each worker takes up to three, the rest keeps 100."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return wanted
+    soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft_limit == resource.RLIM_INFINITY:
+        return wanted
+    return max(1, min(wanted, (soft_limit - _FILES_KEPT) // _FILES_A_WORKER))
+
+
 class _Crew:
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -51,17 +73,16 @@ class _Crew:
         self._fault: BaseException | None = None
 
     def start(self, lane: Lane) -> None:
-        jobs = iter(lane.jobs)
-        count = min(lane.concurrency, len(lane.jobs))
+        jobs, lock = iter(lane.jobs), threading.Lock()
         with self._condition:
-            self._running += count
-        for _ in range(count):
-            threading.Thread(target=self._work, args=(jobs,), name="therock-transfer", daemon=True).start()
+            self._running += lane.threads
+        for _ in range(lane.threads):
+            threading.Thread(target=self._work, args=(jobs, lock), name="therock-transfer", daemon=True).start()
 
-    def _work(self, jobs: Iterator[Callable[[], None]]) -> None:
+    def _work(self, jobs: Iterator[Callable[[], None]], lock: threading.Lock) -> None:
         try:
             while self._fault is None:
-                with self._condition:
+                with lock:
                     job = next(jobs, None)
                 if job is None:
                     break

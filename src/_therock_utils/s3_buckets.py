@@ -68,7 +68,7 @@ class Repository:
 
     def is_same(self, full_name: str) -> bool:
         """Whether `full_name` names this repository."""
-        return self.full_name.lower() == full_name.lower()
+        return full_name.isascii() and self.full_name.lower() == full_name.lower()  # a Kelvin sign is no k
 
     @property
     def key_prefix(self) -> str:

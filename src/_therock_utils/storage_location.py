@@ -37,7 +37,7 @@ class StorageLocation:
 
     def local_path(self, staging_dir: Path) -> Path:
         """The same place under `staging_dir`. Lexical: it does not look at the file system."""
-        return Path(staging_dir, *self.relative_path.split("/")) if self.relative_path else Path(staging_dir)
+        return Path(staging_dir, f"./{self.relative_path}")  # the dot: on Windows a segment `D:` is no drive then
 
     def child(self, relative_path: str) -> StorageLocation:
         """A location below this one. Raises IllegalLocationError where the result would be illegal."""

@@ -22,7 +22,14 @@ from _therock_utils._keys import (
     quote,
 )
 from _therock_utils._run_identity import is_fork_in_environment, read_record, repository_of_environment
-from _therock_utils.s3_buckets import Repository, needs_fork_decision, parse_release_type, select_bucket
+from _therock_utils.s3_buckets import (
+    DEFAULT_REPOSITORY,
+    BucketChoice,
+    Repository,
+    needs_fork_decision,
+    parse_release_type,
+    select_bucket,
+)
 from _therock_utils.storage_location import StorageLocation
 
 if TYPE_CHECKING:
@@ -39,7 +46,7 @@ ALIASES: Final = (
     ("log_dir", "log_stage_dir", "a group and a generic stage of one name"),
     ("log_index", "log_stage_index", "a group and a generic stage of one name"),
     ("log_file", "log_stage_dir", "a log file named like a family, in a group named like a stage"),
-    ("log_file", "log_stage_index", "a log file named index.html, in a group named like a stage"),
+    ("log_file", "log_stage_index", "a log file index.html or {family}/index.html, in a group named like a stage"),
     ("build_observability", "log_stage_dir", "a family named build_observability.html"),
     ("log_file", "native_linux_packages_log_dir", "a log file deb or rpm of a group named packaging"),
     ("log_stage_dir", "native_linux_packages_log_dir", "a family deb or rpm of a stage named packaging"),
@@ -47,6 +54,9 @@ ALIASES: Final = (
     ("log_stage_index", "native_linux_packages_log_index", "a family deb or rpm of a stage named packaging"),
 )
 """Pairs of location methods (sorted) that may name one key, and when; no others do."""
+
+MAX_EVENT_BYTES: Final = 64 * 2**20
+"""Largest event payload that is read; GitHub's documentation caps one at 25 MB ("Webhook events and payloads")."""
 
 _RESERVED_NAMES: Final = frozenset({INDEX_NAME, MANIFEST_NAME})
 _RESERVED_FILES: Final = frozenset({"logs", "manifests", "packages", "python", "tarballs", "reports"})
@@ -218,14 +228,7 @@ class WorkflowOutputRoot:
                 updated_at=record.updated_at,
             )
         else:
-            is_fork = (
-                needs_fork_decision(release_type=chosen_type, repository=repository)
-                and repository_of_environment(environment).is_same(
-                    repository.full_name
-                )  # the payload speaks of this run
-                and is_fork_in_environment(environment, _read_event)
-            )
-            choice = select_bucket(release_type=chosen_type, repository=repository, is_pr_from_fork=is_fork)
+            choice = _choose_by_environment(repository, chosen_type, environment)
         return cls(choice.bucket, choice.external_repo, run_id, platform)
 
     @classmethod
@@ -248,13 +251,30 @@ class WorkflowOutputRoot:
         raise InputError(message, remedy=f"Use one of: {', '.join(PACKAGE_TYPES)}.")
 
 
+def read_event_payload(path: str) -> bytes:
+    """The bytes of the event payload at `path`, at most MAX_EVENT_BYTES in memory. Raises OSError or ValueError."""
+    with Path(path).open("rb") as file:
+        payload = file.read(MAX_EVENT_BYTES + 1)
+    if len(payload) > MAX_EVENT_BYTES:
+        message = f"it has more than {MAX_EVENT_BYTES} bytes"
+        raise ValueError(message)
+    return payload
+
+
+def _choose_by_environment(repository: Repository, release_type: str, environment: Mapping[str, str]) -> BucketChoice:
+    """The bucket of a run of `repository` as far as this job's environment knows."""
+    is_fork = False
+    if repository.is_same(environment.get("GITHUB_REPOSITORY", "") or DEFAULT_REPOSITORY):
+        repository = repository_of_environment(environment)  # spelled by GitHub, as the job that uploads spells it
+        is_fork = needs_fork_decision(release_type=release_type, repository=repository) and is_fork_in_environment(
+            environment, read_event_payload
+        )
+    return select_bucket(release_type=release_type, repository=repository, is_pr_from_fork=is_fork)
+
+
 def _name(value: str, what: str) -> str:
     """One segment that names a folder; the files that lie beside such folders keep their names for themselves."""
     if value in _RESERVED_NAMES:
         message = f"{what} {quote(value)} cannot be used: a file of the layout has that name"
         raise IllegalLocationError(message)
     return check_segment(value, what)
-
-
-def _read_event(path: str) -> bytes:
-    return Path(path).read_bytes()

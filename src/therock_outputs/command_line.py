@@ -53,15 +53,19 @@ def check_input_names(environment: Mapping[str, str], fields: Iterable[InputFiel
 
     Raises InputError where one looks like a misspelt input; returns warnings for the others.
     """
+    fields = tuple(fields)
     names = [field.name for field in fields]
+    known = {flag[2:].replace("-", "_"): field.name for field in fields for flag in field.flags}
     warnings = []
     for variable in sorted(environment):
         name = variable.removeprefix(INPUT_PREFIX).lower()
         if not variable.startswith(INPUT_PREFIX) or name in names or not environment[variable]:
             continue
-        if difflib.get_close_matches(name.replace("-", "_"), names, 1, _MISSPELT_CUTOFF):
+        near = difflib.get_close_matches(name.replace("-", "_"), known, 1, _MISSPELT_CUTOFF)
+        if near:
             message = f"input {quote(name)} is not known"
-            raise InputError(message, why=suggest(name, names), remedy=f"The inputs are: {', '.join(names)}.")
+            why = f"Did you mean {known[near[0]]}?"
+            raise InputError(message, why=why, remedy=f"The inputs are: {', '.join(names)}.")
         warnings.append(f"input {quote(name)} is not known and not used")
     return tuple(warnings)
 
@@ -95,9 +99,9 @@ def _parse(arguments: Sequence[str], fields: Iterable[InputField]) -> dict[str, 
     known, unknown = parser.parse_known_args(list(arguments))
     if unknown:
         flags = [flag for field in fields for flag in field.flags]
-        message = f"option {quote(unknown[0])} is not known"
-        near = suggest(unknown[0].split("=", 1)[0], flags)
-        raise InputError(message, why=near, remedy="therock-outputs --help lists modes and options.")
+        option = unknown[0].partition("=")[0]  # its value may be a secret
+        message = f"option {quote(option)} is not known"
+        raise InputError(message, why=suggest(option, flags), remedy="therock-outputs --help lists modes and options.")
     return {
         f"{INPUT_PREFIX}{name.upper()}": value
         for name, value in sorted(vars(known).items())

@@ -11,9 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from _therock_utils.storage_backend import StorageBackend
-
     from _therock_utils._cancel import CancelToken
+    from _therock_utils.storage_backend import StorageBackend
     from therock_outputs.paths import Workspace
     from therock_outputs.run_target import RunTarget
     from therock_outputs.settings import Settings

@@ -1,4 +1,4 @@
-"""What action.yml and the README's tables say, made from the settings model and the modes, so that they cannot differ."""
+"""What action.yml and the tables of the documents say, made from the settings model and the modes."""
 
 from __future__ import annotations
 

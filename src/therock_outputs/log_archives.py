@@ -2,25 +2,26 @@
 
 Reproducible: members sorted by name, times and owners zero, modes fixed, so that the same files give the same bytes
 whatever their times and the order in which the file system lists them (reproducible-builds.org, "Archive metadata").
-Streamed: memory is bounded by the compressor's window and one buffer, whatever the size of the logs.
+Streamed: memory is bounded by the compressor's window, one buffer and the names, whatever the size of the logs.
 """
 
 from __future__ import annotations
 
 import gzip
 import os
-import stat
 import sys
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, cast
 
+from _therock_utils._files import kind_fault
+from _therock_utils._source_file import READ_FLAGS
 from _therock_utils._transfer_types import SkippedFile
 from therock_outputs.text_safety import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from _therock_utils._cancel import CancelToken
 
@@ -42,20 +43,12 @@ class LogArchive:
     skipped: tuple[SkippedFile, ...]
 
 
-def ninja_log_files(build_dir: Path) -> Iterator[str]:
-    """Relative POSIX paths of every `.ninja_log` below `build_dir`, links not followed, in any order."""
-    for folder, folders, files in os.walk(build_dir):
-        folders[:] = [name for name in folders if name != ".git"]
-        if NINJA_LOG in files:
-            yield Path(folder, NINJA_LOG).relative_to(build_dir).as_posix()
-
-
 def write_ninja_archive(build_dir: Path, target: Path, *, cancel: CancelToken) -> LogArchive | None:
     """Archive every ninja log of the build, members relative to `build_dir`; None where there is none.
 
     Raises CancelledError, OSError where `target` cannot be written.
     """
-    return _write(build_dir, ninja_log_files(build_dir), target, _open_gzip, cancel)
+    return _write(build_dir, lambda name: name == NINJA_LOG, target, _open_gzip, cancel)
 
 
 def write_ccache_archive(ccache_dir: Path, target: Path, *, cancel: CancelToken) -> LogArchive | None:
@@ -63,12 +56,26 @@ def write_ccache_archive(ccache_dir: Path, target: Path, *, cancel: CancelToken)
 
     Raises CancelledError, OSError where `target` cannot be written.
     """
-    names = (
-        Path(folder, name).relative_to(ccache_dir).as_posix()
-        for folder, _, files in os.walk(ccache_dir)
-        for name in files
-    )
-    return _write(ccache_dir, names, target, _open_zstd, cancel)
+    return _write(ccache_dir, lambda _name: True, target, _open_zstd, cancel)
+
+
+def _names(root: Path, is_wanted: Callable[[str], bool], skipped: list[SkippedFile]) -> Iterator[str]:
+    """Relative POSIX paths of the files below `root` of a wanted name, in any order; no link is followed.
+
+    A link to a folder counts as a file here. Folders that cannot be read go to `skipped`.
+    """
+
+    def note(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError | NotADirectoryError):
+            relative = os.path.relpath(error.filename, root).replace(os.sep, "/")
+            skipped.append(SkippedFile(visible(relative), f"the folder cannot be read ({error.strerror})"))
+
+    for folder, folders, files in os.walk(root, onerror=note):
+        folders[:] = [name for name in folders if name != ".git"]
+        links = [name for name in folders if is_wanted(name) and Path(folder, name).is_symlink()]
+        for name in (*files, *links):
+            if is_wanted(name):
+                yield Path(folder, name).relative_to(root).as_posix()
 
 
 def _open_gzip(file: IO[bytes]) -> IO[bytes]:
@@ -93,15 +100,15 @@ def _open_zstd(file: IO[bytes]) -> IO[bytes]:
 
 def _write(
     root: Path,
-    names: Iterable[str],
+    is_wanted: Callable[[str], bool],
     target: Path,
     opener: Callable[[IO[bytes]], IO[bytes]],
     cancel: CancelToken,
 ) -> LogArchive | None:
-    ordered = sorted(names, key=os.fsencode)
-    if not ordered:
-        return None
     skipped: list[SkippedFile] = []
+    ordered = sorted(_names(root, is_wanted, skipped), key=os.fsencode)
+    if not ordered and not skipped:
+        return None
     members = 0
     with (
         target.open("wb") as file,
@@ -128,30 +135,38 @@ class _Fault:
 
 def _add(archive: tarfile.TarFile, root: Path, name: str, cancel: CancelToken) -> _Fault | None:
     try:
-        descriptor = os.open(root / name, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+        if (root / name).is_symlink():
+            return _Fault("it is a symbolic link", whole=False)
+        descriptor = os.open(root / name, READ_FLAGS)
     except FileNotFoundError:
         return _Fault("it vanished before it was read", whole=False)
     except OSError as error:
-        link = (root / name).is_symlink()
-        reason = "a symbolic link" if link else f"it cannot be read ({error.strerror})"
-        return _Fault(reason, whole=False)
+        return _Fault(f"it cannot be read ({error.strerror})", whole=False)
     with os.fdopen(descriptor, "rb") as source:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            return _Fault("not a regular file", whole=False)
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            return _Fault("its name is not valid Unicode", whole=False)
+        fault = _fault_of(name, status.st_mode)
+        if fault:
+            return _Fault(fault, whole=False)
         member = tarfile.TarInfo(name)
         member.size = status.st_size
         member.mode = _MEMBER_MODE
         reader = _ExactReader(source, status.st_size, cancel)
         archive.addfile(member, reader)
-        grew = os.fstat(descriptor).st_size > status.st_size
-    if reader.missing_bytes or grew:
+        after = os.fstat(descriptor)
+    if reader.missing_bytes or (after.st_size, after.st_mtime_ns) != (status.st_size, status.st_mtime_ns):
         return _Fault("it changed while it was archived", whole=True)
     return None
+
+
+def _fault_of(name: str, mode: int) -> str:
+    kind = kind_fault(mode)
+    if kind:
+        return f"it is {kind}"
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return "its name is not valid Unicode"
+    return ""
 
 
 class _ExactReader:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
 import sys
 import traceback
@@ -9,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from _therock_utils._cancel import CancelToken
-from _therock_utils._errors import CancelledError, OutputsError
+from _therock_utils._errors import CancelledError, LocalFileError, OutputsError
 from therock_outputs.runner import Runner
 from therock_outputs.signals import cancel_on_signals
 
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from _therock_utils.storage_backend import StorageBackend
-
     from therock_outputs.context import Context
     from therock_outputs.report import Report
     from therock_outputs.settings import Settings
@@ -53,6 +54,8 @@ def run(arguments: Sequence[str], runner: Runner, cancel: CancelToken) -> int:
 
     settings, warnings = load_settings(arguments, os.environ)
     runner.mask(settings.github_token.get_secret_value())
+    if not settings.summary:
+        runner.leave_out_summary()
     context = _context(settings, runner, cancel, warnings)
     with runner.group(f"therock-outputs {settings.mode}"):
         report = load_mode(settings.mode).run(context)
@@ -92,7 +95,7 @@ def _context(settings: Settings, runner: Runner, cancel: CancelToken, warnings: 
 
     return Context(
         settings=settings,
-        target=resolve_target(settings),
+        target=resolve_target(settings, cancel),
         workspace=workspace,
         staging_dir=staging_dir,
         cancel=cancel,
@@ -105,9 +108,18 @@ def _context(settings: Settings, runner: Runner, cancel: CancelToken, warnings: 
 def _deliver(report: Report, context: Context, runner: Runner) -> int:
     """Tell everybody what happened: log, annotations, report file, outputs, summary."""
     from therock_outputs.render_outputs import render_console, render_document, render_outputs
+    from therock_outputs.render_summary import render_summary
     from therock_outputs.report_file import write_report_file
 
-    settings = context.settings
+    path = ""
+    try:
+        if report.staging_dir is not None:
+            context.workspace.adopt(report.staging_dir)
+        if context.settings.github_workspace:
+            path = write_report_file(context.workspace, report.mode, render_document(report))
+    except OutputsError as error:  # what matters is done: nobody shall take it for undone
+        warning = f"the report file was not written: {error.what}"
+        report = dataclasses.replace(report, warnings=(*report.warnings, warning))
     for line in render_console(report):
         runner.say(line)
     for notice in report.notices:
@@ -116,22 +128,9 @@ def _deliver(report: Report, context: Context, runner: Runner) -> int:
         runner.annotate("warning", warning)
     if report.error is not None:
         runner.annotate("error", str(report.error))
-    path, trouble = "", None
-    try:
-        if report.staging_dir is not None and report.staging_dir.exists():
-            context.workspace.adopt(report.staging_dir)
-        if settings.github_workspace:
-            path = write_report_file(context.workspace, settings.mode, render_document(report))
-    except OutputsError as error:
-        trouble = error
     runner.set_outputs(render_outputs(report, report_path=path))
-    if settings.summary:
-        from therock_outputs.render_summary import render_summary
-
-        room = runner.summary_room_bytes
-        runner.append_summary(render_summary(report, workspace=context.workspace, room_bytes=room - 2))
-    if trouble is not None and report.error is None:
-        raise trouble
+    room_bytes = runner.summary_room_bytes - 2  # two line ends follow
+    runner.append_summary(render_summary(report, workspace=context.workspace, room_bytes=room_bytes))
     return report.exit_code
 
 
@@ -141,7 +140,8 @@ def _report_failure(error: OutputsError, runner: Runner) -> int:
 
     runner.annotate("error", str(error))
     if not isinstance(error, CancelledError):
-        runner.append_summary(render_failure(error))
+        with contextlib.suppress(LocalFileError):  # it may be the summary's file that cannot be written
+            runner.append_summary(render_failure(error))
     return error.exit_code
 
 

@@ -6,39 +6,55 @@ environment value (runner documentation, "Docker container actions").
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Final
 
 from _therock_utils._errors import InputError
 from _therock_utils._keys import quote
 
+_JOB_CONTAINER_WORK: Final = "/__w"
+"""Where the runner mounts its work folder in a job's container (runner source, "Running jobs in a container")."""
+
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The job's working folder: `folder` as this process sees it, `host_folder` as the host names it ("" unknown)."""
+    """The job's working folder: `folder` as this process sees it, and how it is named elsewhere.
+
+    `other_names`: on the host, and in the container of a job with `container:`; () where this process sees the host's
+    folder itself, or the names are not known.
+    """
 
     folder: Path
-    host_folder: str = ""
+    other_names: tuple[str, ...] = ()
 
     @classmethod
     def from_environment(cls, *, workspace: str, runner_workspace: str, repository: str) -> Workspace:
-        """GITHUB_WORKSPACE, else the current folder; the host's name is RUNNER_WORKSPACE/<repository's name>."""
-        name = repository.rpartition("/")[2]
-        host = str(PurePosixPath(runner_workspace, name)) if runner_workspace.startswith("/") and name else ""
-        return cls(Path(workspace) if workspace else Path.cwd(), host if workspace else "")
+        """GITHUB_WORKSPACE, else the current folder.
+
+        The host's name is RUNNER_WORKSPACE/<repository's name>; in a job's container the folder above is `/__w`.
+        """
+        if not workspace:
+            return cls(Path.cwd())
+        name, parent = repository.rpartition("/")[2], PurePosixPath(runner_workspace)
+        if not (name and parent.is_absolute()) or str(parent / name) == workspace:
+            return cls(Path(workspace))
+        return cls(Path(workspace), (str(parent / name), str(PurePosixPath(_JOB_CONTAINER_WORK, parent.name, name))))
 
     def resolve(self, value: str, *, what: str) -> Path:
-        """The path that input `what` names: relative ones lie in the workspace, the host's name of it is mapped.
+        """The path that input `what` names: relative ones lie in the workspace, its other names are mapped.
 
         Lexical; raises InputError for a path that no file system takes.
         """
         if not value or "\0" in value:
             message = f"{what} {quote(value)} is no path"
             raise InputError(message)
-        if self.host_folder and (value == self.host_folder or value.startswith(f"{self.host_folder}/")):
-            value = value[len(self.host_folder) :].lstrip("/") or "."
+        for name in self.other_names:
+            if value == name or value.startswith(f"{name}/"):
+                value = value[len(name) :].lstrip("/") or "."
         return Path(os.path.normpath(self.folder / value))
 
     def shown(self, path: Path) -> str:
@@ -46,25 +62,28 @@ class Workspace:
         return path.relative_to(self.folder).as_posix() if path.is_relative_to(self.folder) else str(path)
 
     def hint(self, value: str, path: Path) -> str:
-        """What may be wrong with a path that is not there, or ""."""
-        if self.host_folder and (value.startswith(self.host_folder) or path.is_relative_to(self.folder)):
+        """What may be wrong with a path that is not there, or "": a relative one cannot be the wrong file system's."""
+        if not self.other_names or not value.startswith("/"):
+            return ""
+        if path.is_relative_to(self.folder):
             return (
                 "In a job with `container:`, what a step made outside the shared workspace cannot be seen here: "
                 "make it under the workspace and give a relative path."
             )
-        if value.startswith("/") and self.host_folder:
-            return "Only the workspace and RUNNER_TEMP are mounted here: give a path relative to the workspace."
-        return ""
+        return "Only the workspace and RUNNER_TEMP are mounted here: give a path relative to the workspace."
 
     def adopt(self, path: Path) -> None:
         """Give `path`, all below it, and the folders from the workspace down to it, the workspace's owner.
 
         Only where this process is root and the path lies in the workspace: a container writes as root. Links are not
-        followed.
+        followed. What cannot be given away (a network file system, say) stays as it is.
         """
         if not hasattr(os, "geteuid") or os.geteuid() != 0 or not path.is_relative_to(self.folder):
             return
-        owner = self.folder.stat()
+        try:
+            owner = self.folder.stat()
+        except OSError:
+            return
         between = [folder for folder in path.parents if folder.is_relative_to(self.folder) and folder != self.folder]
         for entry in between:
             _give(entry, owner)
@@ -76,11 +95,12 @@ class Workspace:
 
 def _give(path: Path, owner: os.stat_result) -> None:
     """Give `path` to `owner`; what changes hands gets group and other bits as the workspace has them."""
-    status = path.lstat()
-    if status.st_uid == owner.st_uid and status.st_gid == owner.st_gid:
-        return
-    os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
-    if stat.S_ISLNK(status.st_mode):
-        return
-    shared = stat.S_IMODE(owner.st_mode) & (0o077 if stat.S_ISDIR(status.st_mode) else 0o066)
-    path.chmod((stat.S_IMODE(status.st_mode) & 0o700) | shared, follow_symlinks=True)
+    with contextlib.suppress(OSError):
+        status = path.lstat()
+        if status.st_uid == owner.st_uid and status.st_gid == owner.st_gid:
+            return
+        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+        if stat.S_ISLNK(status.st_mode):
+            return
+        shared = stat.S_IMODE(owner.st_mode) & (0o077 if stat.S_ISDIR(status.st_mode) else 0o066)
+        path.chmod((stat.S_IMODE(status.st_mode) & 0o711) | shared, follow_symlinks=True)

@@ -6,12 +6,13 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from therock_outputs import VERSION
+from therock_outputs.report import has_one_cause
 from therock_outputs.text_safety import count, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from therock_outputs.report import Report
+    from therock_outputs.report import Part, Report
 
 MAX_OUTPUTS_BYTES: Final = 16_384
 """All outputs of a step together: later steps may put them into one environment variable."""
@@ -27,7 +28,7 @@ COMMON_OUTPUTS: Final = {
     "truncated": "true when a list in an output was shortened; the report file has all.",
 }
 
-_SHOWN_FAILURES: Final = 20
+_SHOWN_LINES: Final = 20
 
 
 def render_outputs(report: Report, *, report_path: str) -> dict[str, str]:
@@ -115,20 +116,25 @@ def render_console(report: Report) -> Iterable[str]:
     if report.staging_dir is not None:
         yield f"staged, not uploaded: {report.staging_dir}"
     for part in report.parts:
-        place = part.location.https_url if part.location is not None else ""
-        if report.staging_dir is not None and place:
-            place = str(part.staged_path(report.staging_dir))
-        words = f"  {part.what}: {part.state}"
-        if part.file_count:
-            words += f", {count(part.file_count, 'file')}, {size(part.total_bytes)}"
-        yield words + (f" ({part.note})" if part.note else "")
-        if place:
-            yield f"    {place}"
-    for skipped in result.skipped[:_SHOWN_FAILURES]:
-        yield f"  left out {skipped.path}: {skipped.reason}"
-    if len(result.skipped) > _SHOWN_FAILURES:
-        yield f"  left out {len(result.skipped) - _SHOWN_FAILURES:,} more"
-    for failed in result.failed[:_SHOWN_FAILURES]:
-        yield f"  NOT stored {failed.path}: {failed.error.what}"
-    if len(result.failed) > _SHOWN_FAILURES:
-        yield f"  NOT stored: {len(result.failed) - _SHOWN_FAILURES:,} more"
+        yield from _part_lines(report, part)
+    yield from _first_few("left out", [f"{item.path}: {item.reason}" for item in result.skipped])
+    told_once = has_one_cause(result)  # the error itself follows
+    yield from _first_few(
+        "NOT stored", [item.path if told_once else f"{item.path}: {item.error.what}" for item in result.failed]
+    )
+
+
+def _part_lines(report: Report, part: Part) -> Iterable[str]:
+    words = f"  {part.what}: {part.state}"
+    if part.file_count:
+        words += f", {count(part.file_count, 'file')}, {size(part.total_bytes)}"
+    yield words + (f" ({part.note})" if part.note else "")
+    if part.location is not None:
+        staged = part.staged_path(report.staging_dir) if report.staging_dir is not None else None
+        yield f"    {part.location.https_url if staged is None else staged}"
+
+
+def _first_few(title: str, lines: list[str]) -> Iterable[str]:
+    yield from (f"  {title} {line}" for line in lines[:_SHOWN_LINES])
+    if len(lines) > _SHOWN_LINES:
+        yield f"  {title}: {len(lines) - _SHOWN_LINES:,} more"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from therock_outputs.report import has_one_cause
 from therock_outputs.text_safety import code, count, link, prose, size
 
 if TYPE_CHECKING:
@@ -27,14 +28,15 @@ _TROUBLE: Final = ("failed", "partly")
 
 
 def render_summary(report: Report, *, workspace: Workspace, room_bytes: int) -> str:
-    """Markdown of at most `room_bytes` bytes in UTF-8; what does not fit is said, and the report file has it all."""
+    """Markdown of at most `room_bytes` bytes in UTF-8; what does not fit is said, and the report file has it all.
+
+    The details go first, all of them: half a folded list would take in what follows it.
+    """
     head = "\n".join(_head(report, workspace))
     details = "\n".join(_details(report))
     text = f"{head}\n{details}" if details else head
     if len(text.encode()) <= room_bytes:
         return text
-    if len(head.encode()) <= room_bytes:
-        return head
     return _cut(head, room_bytes)
 
 
@@ -96,7 +98,10 @@ def _link_cell(report: Report, part: Part, workspace: Workspace) -> str:
     if part.location is not None:
         text = part.link_text or part.location.relative_path.rpartition("/")[2]
         path = part.staged_path(report.staging_dir) if report.staging_dir is not None else None
-        cells.append(link(text, part.location.https_url) if path is None else code(workspace.shown(path)))
+        if path is not None:
+            cells.append(code(workspace.shown(path)))
+        else:  # a link to what a dry run did not store would lead nowhere
+            cells.append(code(text) if report.dry_run else link(text, part.location.https_url))
     state = _STATES[part.state]
     words = ": ".join(word for word in (state, part.note) if word)
     if words:
@@ -105,7 +110,12 @@ def _link_cell(report: Report, part: Part, workspace: Workspace) -> str:
 
 
 def _details(report: Report) -> Iterable[str]:
-    yield from _list("Not stored", report.result.failed, lambda item: f"{code(item.path)}: {prose(item.error.what)}")
+    told_once = has_one_cause(report.result)  # it stands on top
+    yield from _list(
+        "Not stored",
+        report.result.failed,
+        lambda item: code(item.path) if told_once else f"{code(item.path)}: {prose(item.error.what)}",
+    )
     yield from _list(
         "Conflicts",
         report.result.conflicts,
@@ -134,8 +144,8 @@ def _list(title: str, rows: tuple[_Row, ...], line: Callable[[_Row], str]) -> It
 
 def _cut(text: str, room_bytes: int) -> str:
     note = "\n\n(cut: the report file has the rest)\n"
-    room = room_bytes - len(note.encode())
-    if room <= 0:
+    room_bytes -= len(note.encode())
+    if room_bytes < 0:
         return ""
-    kept = text.encode()[:room].decode("utf-8", errors="ignore")
-    return kept[: kept.rfind("\n") + 1] + note
+    kept = f"{text}\n".encode()[: room_bytes + 1].decode("utf-8", errors="ignore")
+    return kept[: kept.rfind("\n")] + note if "\n" in kept else note.lstrip("\n")

@@ -21,7 +21,7 @@ PartState = Literal["stored", "partly", "failed", "nothing", "left-out", "locate
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One row of the summary. `location` is what its link opens: stored, or known to be made by the server (`by_server`)."""
+    """One row of the summary. `location` is what its link opens: stored, or made by the server (`by_server`)."""
 
     what: str
     state: PartState
@@ -68,19 +68,23 @@ class Report:
         return self.error is None and not self.result.failed
 
 
+def has_one_cause(result: UploadResult) -> bool:
+    """Whether all that failed did so for the same reason, which is then told once."""
+    return len({(type(item.error), item.error.why, item.error.remedy) for item in result.failed}) == 1
+
+
 def error_of(result: UploadResult) -> OutputsError | None:
     """The one error that sums up what failed, None where nothing did.
 
     One cause for all keeps its own exit code; several become IncompleteError.
     """
-    errors = {id(item.error): item.error for item in result.failed}
-    if not errors:
+    if not result.failed:
         return None
-    cancelled = next((error for error in errors.values() if isinstance(error, CancelledError)), None)
+    cancelled = next((item.error for item in result.failed if isinstance(item.error, CancelledError)), None)
     if cancelled is not None:
         return cancelled
     first = result.failed[0].error
-    if len(errors) == 1:
+    if has_one_cause(result):
         return first
     return IncompleteError(
         f"{len(result.failed)} of {len(result.failed) + len(result.stored)} objects were not stored",

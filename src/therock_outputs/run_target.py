@@ -6,7 +6,6 @@ import dataclasses
 import os
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from _therock_utils._errors import InputError
@@ -19,12 +18,13 @@ from _therock_utils.s3_buckets import (
     is_inventory_bucket,
     parse_release_type,
 )
-from _therock_utils.workflow_outputs import WorkflowOutputRoot
+from _therock_utils.workflow_outputs import WorkflowOutputRoot, read_event_payload
 from therock_outputs.mode_names import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from _therock_utils._cancel import CancelToken
     from therock_outputs.settings import Settings
 
 PLATFORMS: Final = ("linux", "windows")
@@ -44,7 +44,7 @@ class RunTarget:
         return self.roots[0]
 
 
-def resolve_target(settings: Settings) -> RunTarget:
+def resolve_target(settings: Settings, cancel: CancelToken) -> RunTarget:
     """Decide whose outputs are meant, asking GitHub's API where the settings want it.
 
     Raises InputError for values that cannot be used, GitHubError or CredentialsError when a lookup fails.
@@ -61,7 +61,7 @@ def resolve_target(settings: Settings) -> RunTarget:
             f"release_type {release_type} comes from RELEASE_TYPE of this job, and run {run_id} is another run: "
             "set the input release_type if its outputs are elsewhere"
         )
-    record = _record(settings, repository, run_id, is_own_run=is_own_run)
+    record = _record(settings, repository, run_id, cancel, is_own_run=is_own_run)
     roots = tuple(
         WorkflowOutputRoot.from_workflow_run(
             run_id=run_id,
@@ -108,14 +108,14 @@ def _platforms(settings: Settings) -> tuple[str, ...]:
 
 
 def _record(
-    settings: Settings, repository: Repository, run_id: str, *, is_own_run: bool
+    settings: Settings, repository: Repository, run_id: str, cancel: CancelToken, *, is_own_run: bool
 ) -> Mapping[str, object] | None:
     if not _looks_up(settings, run_id, is_own_run=is_own_run):
         return None
     from _therock_utils._github import fetch_workflow_run, token_of_environment
 
     token = settings.github_token.get_secret_value() or token_of_environment(os.environ)
-    return fetch_workflow_run(repository, run_id, token=token)
+    return fetch_workflow_run(repository, run_id, token=token, sleep=cancel.sleep)
 
 
 def _looks_up(settings: Settings, run_id: str, *, is_own_run: bool) -> bool:
@@ -139,7 +139,7 @@ def _is_fork(
     if not own_repository:
         return False
     try:
-        return is_fork_in_environment(os.environ, lambda path: Path(path).read_bytes())
+        return is_fork_in_environment(os.environ, read_event_payload)
     except InputError:
         if is_inventory_bucket(root.bucket) and not is_external_bucket(root.bucket):
             return False

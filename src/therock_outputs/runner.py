@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import secrets
+import stat
 import sys
 from typing import TYPE_CHECKING, Final, Literal, TextIO
 
@@ -103,8 +104,14 @@ class Runner:
             blocks.append(f"{name}<<{delimiter}\n{value}\n{delimiter}\n")
         _append(self._output_file, "".join(blocks))
 
+    def leave_out_summary(self) -> None:
+        """Write no summary from here on."""
+        self._summary_file = self._summary_mirror = None
+
     def append_summary(self, markdown: str) -> None:
-        """Append to the step's summary, which must fit (report.render_summary trims), and to the job's mirror."""
+        """Append to the step's summary, which must fit (render_summary trims), and to the job's mirror."""
+        if not markdown:
+            return
         if self._summary_file is not None:
             _append(self._summary_file, markdown.rstrip("\n") + "\n\n")
         if self._summary_mirror is not None:
@@ -115,7 +122,7 @@ class Runner:
         """Bytes that still fit into the step's summary."""
         if self._summary_file is None:
             return MAX_SUMMARY_BYTES
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # writing to it tells
             return max(0, MAX_SUMMARY_BYTES - self._summary_file.stat().st_size)
         return MAX_SUMMARY_BYTES
 
@@ -144,8 +151,9 @@ def _append_shared(path: Path, text: str) -> None:
     with contextlib.suppress(OSError):
         descriptor = os.open(path, flags, 0o666)
         try:
-            owner = path.parent.stat()
-            if hasattr(os, "fchown") and os.fstat(descriptor).st_uid != owner.st_uid:
+            owner, status = path.parent.stat(), os.fstat(descriptor)
+            is_ours = stat.S_ISREG(status.st_mode) and status.st_nlink == 1  # no other name of some file of root's
+            if hasattr(os, "fchown") and is_ours and status.st_uid != owner.st_uid:
                 os.fchown(descriptor, owner.st_uid, owner.st_gid)
             os.write(descriptor, text.encode("utf-8", errors="backslashreplace"))
         finally:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import AliasGenerator, BeforeValidator, Field, SecretStr
+from pydantic import AliasGenerator, BeforeValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from therock_outputs.mode_names import UPLOAD_MODES, Mode
@@ -71,7 +71,6 @@ class Settings(BaseSettings):
         extra="ignore",
         case_sensitive=True,
         env_ignore_empty=True,
-        str_strip_whitespace=True,
         hide_input_in_errors=True,  # an input can be a token
         alias_generator=AliasGenerator(validation_alias=lambda name: f"{INPUT_PREFIX}{name.upper()}"),
     )
@@ -170,6 +169,13 @@ class Settings(BaseSettings):
     runner_workspace: str = _environment("RUNNER_WORKSPACE")
     is_pr_from_fork: str = _environment("IS_PR_FROM_FORK")
     release_type_environment: str = _environment("RELEASE_TYPE")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _strip(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Blank is unset, too: a value written as a YAML block ends in a line end."""
+        stripped = {name: value.strip() if isinstance(value, str) else value for name, value in values.items()}
+        return {name: value for name, value in stripped.items() if value != ""}
 
     @classmethod
     def settings_customise_sources(

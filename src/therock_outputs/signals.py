@@ -34,8 +34,10 @@ def cancel_on_signals(cancel: CancelToken, *, last_words: Callable[[], None]) ->
     def watch(signal_number: int) -> None:
         cancel.cancel(signal_number)
         if not finished.wait(GRACE_SECONDS):
-            last_words()
-            os._exit(128 + signal_number)
+            try:
+                last_words()
+            finally:
+                os._exit(128 + signal_number)
 
     def start_watching(signal_number: int, _frame: object) -> None:
         threading.Thread(target=watch, args=(signal_number,), daemon=True).start()

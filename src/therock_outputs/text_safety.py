@@ -37,20 +37,29 @@ def command_property(text: str) -> str:
 
 
 def code(text: str) -> str:
-    """`text` as a Markdown code span that may stand in a table; nothing in it acts (GitHub Flavored Markdown, 6.3)."""
-    shown = visible(text)
+    r"""`text` as a Markdown code span that may stand in a table; nothing in it acts (GitHub Flavored Markdown, 6.3).
+
+    A `|` becomes `\x7c`: whether a backslash before it counts differs between tables, lists and implementations.
+    """
+    shown = visible(text).replace("|", r"\x7c")
     longest = max((len(run) for run in _BACKTICKS.findall(shown)), default=0)
     fence = "`" * (longest + 1)
     pad = " " if not shown.strip() or shown[0] in "` " or shown[-1] in "` " else ""
-    return f"{fence}{pad}{shown}{pad}{fence}".replace("|", r"\|")
+    return f"{fence}{pad}{shown}{pad}{fence}"
 
 
 def prose(text: str) -> str:
-    """`text` as Markdown prose that may stand in a table: every character that could act is escaped."""
-    escaped = re.sub(r"([\\`*_\[\]!|~@#])", r"\\\1", visible(text).replace("&", "&amp;").replace("<", "&lt;"))
-    escaped = re.sub(r"^(\s*)(?=[-+>=])", r"\1\\", escaped)
-    escaped = re.sub(r"^(\s*\d+)(?=[.)])", r"\1\\", escaped)
-    return re.sub(r"(?i)(https?|ftp|mailto)(:)|(www)(\.)", r"\1\3<!-- -->\2\4", escaped)
+    """`text` as Markdown prose that may stand in a table: every character that could act is escaped.
+
+    What GitHub looks for after it has undone escapes (addresses, mentions, issues, formulas) is broken up by an empty
+    comment or an element.
+    """
+    shown = visible(text).strip().replace("&", "&amp;").replace("<", "&lt;")
+    escaped = re.sub(r"([\\`*_\[\]!~])", r"\\\1", shown)
+    escaped = re.sub(r"^(?=[-+>=#])", r"\\", escaped)
+    escaped = re.sub(r"^(\d+)(?=[.)])", r"\1\\", escaped)
+    escaped = re.sub(r"(?i)(https?|ftp)(?=:)|(www)(?=\.)|(@|#(?=\w))", r"\1\2\3<!-- -->", escaped)
+    return escaped.replace("$", "<span>$</span>").replace("|", "&#124;")
 
 
 def link(text: str, url: str) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fakes.runner import PROJECT, FakeRunner, cancel_as_the_runner, image_launcher
+from fakes.runner import PROJECT, FakeRunner, image_launcher
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,6 +53,8 @@ def test_a_run_is_located_in_the_container_as_on_the_host(runner: FakeRunner, tm
 
 
 def test_a_path_output_exists_on_the_host_below_the_workspace_and_belongs_to_its_owner(runner: FakeRunner) -> None:
+    if os.geteuid() == 0:
+        os.chown(runner.workspace, 1234, 1234)
     report = runner.workspace / runner.run({"mode": "locate"}).outputs["report"]
     json.loads(report.read_text(encoding="utf-8"))
     assert report.stat().st_uid == runner.workspace.stat().st_uid
@@ -108,14 +111,15 @@ def test_a_cancel_ends_process_one_at_the_first_signal(runner: FakeRunner) -> No
             connection, _ = silent_server.accept()
             with connection:
                 connection.recv(1)
-                cancel_as_the_runner(process)
+                process.send_signal(signal.SIGINT)
+                process.wait(60)  # no second signal: the first one must do
 
         environment = {
             "AWS_ACCESS_KEY_ID": "made-up",
             "AWS_SECRET_ACCESS_KEY": "made-up",
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{silent_server.getsockname()[1]}",
         }
-        inputs = {"mode": "upload-stage", "stage": "math-libs", "bucket": "made-up-bucket", "aws_role": "none"}
+        inputs = {"mode": "upload-stage", "stage": "math-libs", "bucket": "made-up-bucket"}
         result = runner.run(inputs, env=environment, while_running=cancel_at_the_first_request)
     assert result.exit_code == 130, result.log
 

@@ -20,10 +20,16 @@ import tomllib
 import venv
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    Files: TypeAlias = list[tuple[Path, str, str]]
+    Check: TypeAlias = Callable[[], None]
+    Prepare: TypeAlias = Callable[
+        [Files], Callable[[], Check]
+    ]  # make the items, then move them, then look at the result
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BUCKET = "benchmark"
@@ -196,34 +202,49 @@ def run_warm(side: str, job: Job, url: str) -> Measurement:
 # --- the warm process -----------------------------------------------------------------------------------------------
 
 
-def _ours(direction: Direction) -> Callable[[list[tuple[Path, str, str]]], None]:
+def _ours(direction: Direction) -> Prepare:
     sys.path.append(str(REPOSITORY / "src"))  # an installed package, or PYTHONPATH, comes first
-    from _therock_utils.storage_backend import S3StorageBackend
-
     from _therock_utils._transfer_types import DownloadItem, UploadItem
+    from _therock_utils.storage_backend import S3StorageBackend
     from _therock_utils.storage_location import StorageLocation
 
     backend = S3StorageBackend()
 
-    def upload(files: list[tuple[Path, str, str]]) -> None:
-        result = backend.upload([UploadItem(path, StorageLocation(BUCKET, key)) for path, key, _ in files])
-        if result.failed or result.skipped or result.conflicts or len(result.stored) != len(files):
-            raise ClientError(f"upload: {result.failed[:3]} {result.skipped[:3]} {result.conflicts[:3]}")
-        digests = {stored.location.relative_path: stored.sha256 for stored in result.stored}
-        if digests != {key: digest for _, key, digest in files}:
-            raise ClientError("upload: a reported digest is not the file's")
+    def upload(files: Files) -> Callable[[], Check]:
+        items = [UploadItem(path, StorageLocation(BUCKET, key)) for path, key, _ in files]
 
-    def download(files: list[tuple[Path, str, str]]) -> None:
-        result = backend.download(
-            [DownloadItem(StorageLocation(BUCKET, key), path, digest) for path, key, digest in files]
-        )
-        if result.failed or len(result.downloaded) != len(files):
-            raise ClientError(f"download: {result.failed[:3]}")
+        def move() -> Check:
+            result = backend.upload(items)
+
+            def check() -> None:
+                if result.failed or result.skipped or result.conflicts or len(result.stored) != len(files):
+                    raise ClientError(f"upload: {result.failed[:3]} {result.skipped[:3]} {result.conflicts[:3]}")
+                digests = {stored.location.relative_path: stored.sha256 for stored in result.stored}
+                if digests != {key: digest for _, key, digest in files}:
+                    raise ClientError("upload: a reported digest is not the file's")
+
+            return check
+
+        return move
+
+    def download(files: Files) -> Callable[[], Check]:
+        items = [DownloadItem(StorageLocation(BUCKET, key), path, digest) for path, key, digest in files]
+
+        def move() -> Check:
+            result = backend.download(items)
+
+            def check() -> None:
+                if result.failed or len(result.downloaded) != len(files):
+                    raise ClientError(f"download: {result.failed[:3]}")
+
+            return check
+
+        return move
 
     return upload if direction == "upload" else download
 
 
-def _boto3(direction: Direction) -> Callable[[list[tuple[Path, str, str]]], None]:
+def _boto3(direction: Direction) -> Prepare:
     import boto3
 
     client = boto3.client("s3")
@@ -235,11 +256,15 @@ def _boto3(direction: Direction) -> Callable[[list[tuple[Path, str, str]]], None
         file[0].parent.mkdir(parents=True, exist_ok=True)
         client.download_file(BUCKET, file[1], str(file[0]))
 
-    def move(files: list[tuple[Path, str, str]]) -> None:
-        with concurrent.futures.ThreadPoolExecutor(BOTO3_THREADS) as pool:
-            list(pool.map(upload_one if direction == "upload" else download_one, files))
+    def prepare(files: Files) -> Callable[[], Check]:
+        def move() -> Check:
+            with concurrent.futures.ThreadPoolExecutor(BOTO3_THREADS) as pool:
+                list(pool.map(upload_one if direction == "upload" else download_one, files))
+            return lambda: None  # a failure was raised
 
-    return move
+        return move
+
+    return prepare
 
 
 def peak_resident_bytes(process: str = "self") -> int:
@@ -255,20 +280,22 @@ def main(side: str) -> None:
     """The warm process: connect, move the probe, then move and time the load."""
     said = json.load(sys.stdin)
     job = Job(**said)
-    move = {"ours": _ours, "boto3": _boto3}[side](job.direction)
-    move(job.files(probe=True))
-    files = job.files(probe=False)
+    prepare = {"ours": _ours, "boto3": _boto3}[side](job.direction)
+    prepare(job.files(probe=True))()()
+    move = prepare(job.files(probe=False))
     before = os.times()
     start = time.perf_counter()
-    move(files)
+    check = move()
     seconds = time.perf_counter() - start
     after = os.times()
+    peak_bytes = peak_resident_bytes()
+    check()
     print(
         json.dumps(
             {
                 "seconds": seconds,
                 "cpu_seconds": sum(after[:4]) - sum(before[:4]),
-                "peak_bytes": peak_resident_bytes(),
+                "peak_bytes": peak_bytes,
                 "whole_cpu_seconds": sum(after[:4]),
             }
         )

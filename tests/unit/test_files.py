@@ -112,6 +112,13 @@ def test_a_path_too_long_for_a_key_is_listed(tmp_path: Path) -> None:
     assert "more than 1024" in next(iter(skipped(result).values()))
 
 
+def test_a_path_too_long_for_a_key_below_its_prefix_is_listed(tmp_path: Path) -> None:
+    make(tmp_path, "d/é", "d/ab", "a")
+    result = walk_files(tmp_path, key_prefix="p" * 1020)
+    assert names(result) == ["a"]
+    assert list(skipped(result)) == ["d/ab", "d/é"]
+
+
 def test_globs_choose_files_and_what_is_told_as_skipped(tmp_path: Path) -> None:
     make(tmp_path, "a.log", "a.txt", "logs/b.log", "logs/ccache/raw.log")
     for link in ("link.log", "link.txt", "logs/ccache/link.log"):

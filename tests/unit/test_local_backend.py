@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import socket
 import stat
 import threading
 from pathlib import Path
@@ -123,13 +124,14 @@ def test_a_linked_staging_directory_is_the_users_choice(tmp_path: Path) -> None:
 def test_two_items_with_one_destination_are_refused_before_anything_is_written(
     backend: LocalStorageBackend, staging: Path
 ) -> None:
-    with pytest.raises(InputError, match="more than once"):
+    with pytest.raises(InputError, match="written twice"):
         backend.upload(bytes_items("b", "a", "b"))
     assert not staging.exists()
 
 
 def test_the_root_of_the_bucket_is_no_object(backend: LocalStorageBackend, tmp_path: Path) -> None:
-    assert errors(backend.upload([UploadItem(b"", at(""))])) == {"": InputError}
+    with pytest.raises(InputError):
+        backend.upload([UploadItem(b"", at(""))])
     with pytest.raises(InputError):
         backend.put_new(at(""), b"", "")
     assert isinstance(backend.download([DownloadItem(at(""), tmp_path / "x")]).failed[0].error, InputError)
@@ -238,6 +240,25 @@ def test_links_vanished_files_and_special_files_are_skipped_with_the_reason(
     assert not staging.exists()
 
 
+def test_a_socket_is_skipped(backend: LocalStorageBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # a socket's path must be short
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("socket")
+        (skipped,) = backend.upload([UploadItem(tmp_path / "socket", at("x"))]).skipped
+    assert skipped.reason == "it is a socket"
+
+
+def test_a_link_is_skipped_where_the_platform_cannot_refuse_to_follow_it(
+    backend: LocalStorageBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "real").write_bytes(b"x")
+    (tmp_path / "link").symlink_to("real")
+    monkeypatch.delattr(os, "O_NOFOLLOW")
+    monkeypatch.setattr(_source_file, "READ_FLAGS", os.O_RDONLY)
+    (skipped,) = backend.upload([UploadItem(tmp_path / "link", at("x"))]).skipped
+    assert skipped.reason == "it is a symbolic link"
+
+
 def changing(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
     """Call `change` after the first read of a file."""
     read, calls = os.read, iter([change])
@@ -273,6 +294,23 @@ def test_a_file_that_changes_while_it_is_read_is_a_failure_and_leaves_nothing(
     assert errors(result) == {"log": IntegrityError}
     assert "changed while it was read" in result.failed[0].error.what
     assert tree(staging) == {}
+
+
+def test_a_file_that_only_ever_grows_is_given_up_not_read_for_ever(
+    backend: LocalStorageBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, read, reads = tmp_path / "log", os.read, []
+    source.write_bytes(b"x")
+
+    def read_then_grow(descriptor: int, count: int) -> bytes:
+        reads.append(read(descriptor, count))
+        with source.open("ab") as file:
+            file.write(b"y" * min(len(reads), 50 - len(reads)))
+        return reads[-1]
+
+    monkeypatch.setattr(_source_file.os, "read", read_then_grow)
+    assert errors(backend.upload([UploadItem(source, at("log"))])) == {"log": IntegrityError}
+    assert len(reads) == 2
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
@@ -335,8 +373,7 @@ def test_a_disk_that_takes_no_more_is_told_once_and_leaves_no_half_file(
     assert tree(staging) == {"a": b"a"}
 
 
-def test_a_real_full_disk_is_a_local_file_error(tmp_path: Path) -> None:
-    """A file-size limit of the process stands for the full disk: the same write fails in the same place."""
+def test_a_file_that_the_system_refuses_to_make_so_large_fails_alone(tmp_path: Path) -> None:
     import resource
     import signal
 
@@ -375,6 +412,20 @@ def test_equal_bytes_are_no_conflict_and_are_left_alone(backend: LocalStorageBac
         assert result.stored[0].sha256 == hashlib.sha256(b"a").hexdigest()
     after = (staging / "a").stat()
     assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+
+
+@pytest.mark.usefixtures("both_ways")
+@pytest.mark.parametrize("other", [b"other size", b"?"])
+def test_with_overwrite_the_file_is_replaced_and_with_skip_it_stays(
+    backend: LocalStorageBackend, staging: Path, other: bytes
+) -> None:
+    backend.upload([UploadItem(other, at("b"))])
+    skipped = backend.upload(bytes_items("a", "b"), on_conflict="skip")
+    assert (keys(skipped), [conflict.action for conflict in skipped.conflicts]) == (["a"], ["skipped"])
+    assert tree(staging) == {"a": b"a", "b": other}
+    replaced = backend.upload(bytes_items("a", "b"))
+    assert (keys(replaced), [conflict.action for conflict in replaced.conflicts]) == (["a", "b"], ["overwritten"])
+    assert tree(staging) == {"a": b"a", "b": b"b"}
 
 
 @pytest.mark.parametrize("other", [b"other size", b"?"])
@@ -496,14 +547,22 @@ def test_a_listing_shows_neither_links_nor_special_files_nor_illegal_names_nor_u
     assert [entry.location.relative_path for entry in backend.list_objects(at(""))] == ["d/a"]
 
 
+@pytest.mark.parametrize("key", ["nowhere", "a", "a/b", ""])
+def test_where_nothing_is_a_listing_is_empty(backend: LocalStorageBackend, key: str) -> None:
+    assert list(backend.list_objects(at(key))) == []
+    if key:
+        backend.upload(bytes_items("a"))
+        assert list(backend.list_objects(at(key))) == []
+
+
 def test_an_unfinished_file_is_never_listed(backend: LocalStorageBackend, staging: Path) -> None:
     staging.mkdir()
     with Folder.open(staging) as folder, NewFile(folder) as new_file:
         new_file.write(b"x")
-        (name,) = os.listdir(staging)
-        assert TEMPORARY_NAME.fullmatch(name)
+        (path,) = staging.iterdir()
+        assert TEMPORARY_NAME.fullmatch(path.name)
         assert list(backend.list_objects(at(""))) == []
-    assert os.listdir(staging) == []
+    assert list(staging.iterdir()) == []
 
 
 def test_an_unreadable_folder_or_a_linked_one_makes_listing_an_error(
@@ -605,7 +664,7 @@ def test_a_dry_run_says_what_would_be_stored_and_writes_nothing(staging: Path, t
         backend.put_new(at("x"), b"1", "")
     assert backend.copy_files([(at("x"), at("y"))]) == 1
     assert tree(staging) == {"x": b"old"}
-    assert os.listdir(staging) == ["x"]
+    assert list(staging.iterdir()) == [staging / "x"]
 
 
 def test_a_dry_run_does_not_even_make_the_staging_directory(staging: Path) -> None:
@@ -625,6 +684,14 @@ def test_a_cancel_stops_inside_a_file_and_leaves_nothing_half_written(
     result = backend.upload([UploadItem(tmp_path / "big", at("big")), *bytes_items("never")], cancel=cancel)
     assert errors(result) == {"big": CancelledError, "never": CancelledError}
     assert result.failed[0].error.exit_code == 143
+    assert tree(staging) == {}
+
+
+def test_bytes_are_not_written_after_a_cancel_in_their_turn(staging: Path) -> None:
+    cancel = CancelToken()
+    cancel.cancel()
+    with pytest.raises(CancelledError):
+        LocalStorageBackend(staging)._upload_one(bytes_items("a")[0], "overwrite", [], cancel)
     assert tree(staging) == {}
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from _therock_utils._errors import InputError, LocalFileError
-from _therock_utils._files import walk_files
+from _therock_utils._files import is_junction, kind_fault, walk_files
+from _therock_utils._folder import local_file_error
 from _therock_utils._transfer_types import SkippedFile, UploadItem
 from therock_outputs.log_archives import (
     CCACHE_ARCHIVE,
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 MANIFEST: Final = "base/aux-overlay/build/therock_manifest.json"
 PROFILE_DIR: Final = "therock-build-prof"
 FLATTENED: Final = ("comp-summary.html", "comp-summary.md")
+CCACHE_DIR: Final = "logs/ccache"
+FILE: Final = "a file"
+FOLDER: Final = "a folder"
 RAW_CCACHE: Final = "ccache/**"
 """Raw ccache logs, up to 800 MB: only their archive is stored."""
 
@@ -45,9 +49,13 @@ class BuildTree:
         """Resolve `build_dir`. A missing one is a finding, not an error: the step runs after failed builds too."""
         given = context.settings.build_dir
         folder = context.workspace.resolve(given, what="build_dir")
-        if folder.is_dir():
-            return cls(folder, exists=True, absence="")
-        if folder.exists():
+        try:
+            if folder.is_dir():
+                return cls(folder, exists=True, absence="")
+            exists = folder.exists()
+        except OSError as error:
+            raise local_file_error(folder, "looked at", error) from error
+        if exists:
             message = f"build_dir {context.workspace.shown(folder)} is not a folder"
             raise InputError(message)
         hint = context.workspace.hint(given, folder)
@@ -58,6 +66,34 @@ class BuildTree:
     def logs(self) -> Path:
         """The folder of logs."""
         return self.folder / "logs"
+
+    def kind(self, relative: str) -> str:
+        """What lies at the "/"-separated path `relative` in the tree: "", FILE, FOLDER, or something else in words.
+
+        A link on the way counts as what lies there: what it leads to may be anything, and is not the build's. Raises
+        LocalFileError where it cannot be looked at.
+        """
+        path, found = self.folder, FOLDER
+        for name in relative.split("/"):
+            path /= name
+            try:
+                status = path.lstat()
+            except (FileNotFoundError, NotADirectoryError):
+                return ""
+            except OSError as error:
+                raise local_file_error(path, "looked at", error) from error
+            found = "a junction" if is_junction(status) else kind_fault(status.st_mode) or FILE
+            if found in {"a junction", "a symbolic link"}:
+                break
+        return found
+
+    def why_absent(self, context: Context, relative: str, wanted: str) -> str:
+        """Why there is no `wanted` at `relative`, for people; "" where there is."""
+        found = self.kind(relative) if self.exists else ""
+        if self.absence or found == wanted:
+            return self.absence
+        shown = context.workspace.shown(self.folder / relative)
+        return f"{shown} is {found}, not {wanted}" if found else f"there is no {shown}"
 
 
 def if_missing(settings: Settings, default: IfMissing) -> IfMissing:
@@ -77,34 +113,34 @@ def plan_logs(context: Context, tree: BuildTree, destination: StorageLocation, s
     archives = _archives(context, tree, scratch)
     sources: dict[str, Path] = {}
     skipped: list[SkippedFile] = []
-    if tree.logs.is_dir():
+    absence = tree.why_absent(context, "logs", FOLDER)
+    if absence and tree.kind("logs"):
+        skipped.append(SkippedFile("logs", absence))
+    elif tree.kind(CCACHE_DIR) not in {"", FILE, FOLDER}:
+        skipped.append(SkippedFile(CCACHE_DIR, f"it is {tree.kind(CCACHE_DIR)}"))
+    if not absence:
         settings = context.settings
         walked = walk_files(
             tree.logs,
             include=settings.include,
             exclude=[*settings.exclude, RAW_CCACHE],
             include_hidden=settings.include_hidden,
+            key_prefix=destination.relative_path,
         )
         sources |= {name: path for path, name in walked.files}
         skipped += walked.skipped
     for archive in archives:
-        skipped += archive.skipped
+        folder = f"{CCACHE_DIR}/" if archive.path.name == CCACHE_ARCHIVE else ""
+        skipped += [SkippedFile(folder + file.path, file.reason) for file in archive.skipped]
         if archive.member_count:
             sources[archive.path.name] = archive.path
     for name in FLATTENED:
         profiled = sources.get(f"{PROFILE_DIR}/{name}")
         if profiled is not None:
             sources[name] = profiled
-    items = []
-    for name in sorted(sources, key=str.encode):
-        try:
-            items.append(UploadItem(sources[name], destination.child(name)))
-        except InputError as error:  # too long a key under this run's prefix
-            skipped.append(SkippedFile(name, error.what))
-    absence = "" if tree.logs.is_dir() else f"there is no folder {context.workspace.shown(tree.logs)}"
     return PlannedPart(
         "Build logs",
-        tuple(items),
+        tuple(UploadItem(sources[name], destination.child(name)) for name in sorted(sources)),
         tuple(skipped),
         absence=absence or "there is no log file",
         if_missing=missing,
@@ -113,23 +149,21 @@ def plan_logs(context: Context, tree: BuildTree, destination: StorageLocation, s
 
 def plan_manifest(context: Context, tree: BuildTree, destination: StorageLocation) -> PlannedPart:
     """The build's manifest."""
-    manifest = tree.folder / MANIFEST
-    found = manifest.is_file() and not manifest.is_symlink()
+    absence = tree.why_absent(context, MANIFEST, FILE)
     return PlannedPart(
         "Manifest",
-        (UploadItem(manifest, destination),) if found else (),
+        () if absence else (UploadItem(tree.folder / MANIFEST, destination),),
         page=destination,
-        absence=tree.absence or f"there is no {MANIFEST} in the build directory",
+        absence=absence,
         if_missing=if_missing(context.settings, "warn"),
     )
 
 
 def _archives(context: Context, tree: BuildTree, scratch: Path) -> list[LogArchive]:
     try:
-        made = (
-            write_ninja_archive(tree.folder, scratch / NINJA_ARCHIVE, cancel=context.cancel),
-            write_ccache_archive(tree.logs / "ccache", scratch / CCACHE_ARCHIVE, cancel=context.cancel),
-        )
+        made = [write_ninja_archive(tree.folder, scratch / NINJA_ARCHIVE, cancel=context.cancel)]
+        if tree.kind(CCACHE_DIR) == FOLDER:
+            made.append(write_ccache_archive(tree.folder / CCACHE_DIR, scratch / CCACHE_ARCHIVE, cancel=context.cancel))
     except OSError as error:
         message = "an archive of logs could not be written"
         why = f"{scratch}: {error.strerror or type(error).__name__}"

@@ -11,7 +11,7 @@ from therock_outputs.report import Part, PartState
 
 if TYPE_CHECKING:
     from _therock_utils._errors import OutputsError
-    from _therock_utils._transfer_types import SkippedFile, UploadItem, UploadResult
+    from _therock_utils._transfer_types import FailedItem, SkippedFile, UploadItem, UploadResult
     from _therock_utils.storage_location import StorageLocation
 
 IfMissing = Literal["error", "warn", "ignore"]
@@ -21,7 +21,8 @@ IfMissing = Literal["error", "warn", "ignore"]
 class PlannedPart:
     """One row of the summary to be: what to store, and what is said where there is nothing.
 
-    `page` is what the row's link opens, once it is stored; `page_by_server` says that the server makes it.
+    `page` is what the row's link opens, once it is stored; `page_by_server` says that the server makes it. `refused` is
+    what must not be stored, and why.
     """
 
     what: str
@@ -29,6 +30,7 @@ class PlannedPart:
     skipped: tuple[SkippedFile, ...] = ()
     page: StorageLocation | None = None
     page_by_server: bool = False
+    refused: tuple[FailedItem, ...] = ()
     absence: str = ""
     if_missing: IfMissing = "warn"
 
@@ -43,7 +45,7 @@ class PlannedPart:
 
 def missing_findings(parts: tuple[PlannedPart, ...]) -> tuple[tuple[str, ...], OutputsError | None]:
     """Warnings, and the error, of parts with nothing to store."""
-    empty = [part for part in parts if not part.items and part.absence]
+    empty = [part for part in parts if not part.items and not part.refused and part.absence]
     warnings = tuple(f"{part.what}: {part.absence}" for part in empty if part.if_missing == "warn")
     wanted = [part for part in empty if part.if_missing == "error"]
     if not wanted:
@@ -64,9 +66,9 @@ def report_parts(parts: tuple[PlannedPart, ...], result: UploadResult) -> tuple[
 
 
 def _row(part: PlannedPart, sizes: dict[StorageLocation, int], failed: set[StorageLocation]) -> Part:
-    destinations = [item.destination for item in part.items]
-    stored = [sizes[destination] for destination in destinations if destination in sizes]
+    destinations = [*(item.destination for item in part.items), *(item.location for item in part.refused)]
     failures = sum(destination in failed for destination in destinations)
+    stored = [sizes[destination] for destination in destinations if destination in sizes and destination not in failed]
     state: PartState = "stored"
     note = ""
     if failures:
@@ -76,7 +78,7 @@ def _row(part: PlannedPart, sizes: dict[StorageLocation, int], failed: set[Stora
         state, note = "nothing", part.absence
     elif not stored:
         state, note = "left-out", "nothing had to be stored"
-    by_server = part.page_by_server and bool(stored)
+    by_server = part.page_by_server and bool(stored) and part.page not in sizes
     location = part.page if part.page in sizes or by_server else None
     if by_server:
         note = "; ".join(words for words in (note, "the server makes this page") if words)

@@ -7,8 +7,8 @@ import re
 import secrets
 from typing import TYPE_CHECKING, Final
 
-from _therock_utils._errors import IntegrityError, NotPermittedError, OutputsError
-from _therock_utils._transfer_types import UploadItem, UploadResult
+from _therock_utils._errors import CancelledError, IntegrityError, NotPermittedError, OutputsError
+from _therock_utils._transfer_types import FailedItem, UploadItem, UploadResult
 from _therock_utils.s3_buckets import is_inventory_bucket
 from therock_outputs.index_page import ListedFile, render_index_page
 from therock_outputs.modes._plan import PlannedPart, missing_findings, report_parts
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from _therock_utils.storage_backend import StorageBackend
-
     from _therock_utils.storage_location import StorageLocation
     from _therock_utils.workflow_outputs import WorkflowOutputRoot
     from therock_outputs.context import Context
 
+_SHOWN_CONFLICTS: Final = 5
 _RECORD_NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class Uploader:
-    """Stores in steps and gathers what came of them; a permanent failure or a cancel ends further steps."""
+    """Stores in steps and gathers what came of them."""
 
     def __init__(self, context: Context) -> None:
         """Nothing is opened before the first item is stored."""
@@ -44,24 +44,23 @@ class Uploader:
             self._backend = self.context.open_backend()
         return self._backend
 
-    @property
-    def stopped(self) -> bool:
-        """Whether further steps make no sense."""
-        error = error_of(self.result)
-        return self.context.cancel.cancelled or (
-            error is not None and not error.transient and len(self.result.stored) == 0
-        )
-
     def store(self, items: Sequence[UploadItem], *, conflicts: bool = True) -> UploadResult:
-        """Store one step's items. `conflicts=False` is for pages, which are made anew on each run."""
-        if not items or self.stopped:
+        """Store one step's items. `conflicts=False` is for pages, which are made anew on each run.
+
+        Never raises: what stops the whole step is the failure of each item.
+        """
+        if not items:
             return UploadResult()
-        result = self.backend.upload(
-            items,
-            on_conflict=self.context.settings.on_conflict if conflicts else "overwrite",
-            origin=self.context.origin,
-            cancel=self.context.cancel,
-        )
+        try:
+            self.context.cancel.check()
+            result = self.backend.upload(
+                items,
+                on_conflict=self.context.settings.on_conflict if conflicts else "overwrite",
+                origin=self.context.origin,
+                cancel=self.context.cancel,
+            )
+        except OutputsError as error:
+            result = UploadResult(failed=tuple(FailedItem(item.label, item.destination, error) for item in items))
         if not conflicts:
             result = dataclasses.replace(result, conflicts=())
         self.result += result
@@ -73,7 +72,7 @@ class Uploader:
         Without the right to list, only what this run stored.
         """
         start = len(folder.relative_path) + 1
-        if not self.context.settings.dry_run:
+        if not self.context.settings.dry_run and not self.context.cancel.cancelled:
             try:
                 return tuple(
                     ListedFile(listed.location.relative_path[start:], listed.size_bytes)
@@ -99,7 +98,7 @@ def server_writes_pages(context: Context, root: WorkflowOutputRoot) -> bool:
 
 def store_page(uploader: Uploader, page: StorageLocation, title: str, files: Sequence[ListedFile]) -> None:
     """Write one index page, last: it names only what is stored."""
-    if files and not uploader.stopped:
+    if files:
         uploader.store([UploadItem(render_index_page(title, files), page, "text/html; charset=utf-8")], conflicts=False)
 
 
@@ -125,8 +124,10 @@ def upload_in_steps(
         finish(uploader)
     except OutputsError as error:
         stop = error
-    result = uploader.result
+    result = uploader.result + UploadResult(failed=tuple(item for part in parts for item in part.refused))
     warnings, missing = missing_findings(parts)
+    if stop is None and context.cancel.cancelled:
+        stop = CancelledError(context.cancel.signal_number)
     report = Report(
         mode=context.settings.mode,
         subject=subject,
@@ -146,13 +147,17 @@ def upload_in_steps(
 
 
 def _conflict_warnings(result: UploadResult) -> tuple[str, ...]:
+    """One warning a conflict, the first few; what a re-run of the same job replaces is no warning."""
     counted = [conflict for conflict in result.conflicts if conflict.state != "rerun" and conflict.action != "refused"]
-    return tuple(
+    warnings = [
         f"{conflict.location.relative_path} was {conflict.action}: "
         + ("other bytes lay there" if conflict.state == "different" else "what lay there cannot be compared")
         + (f", written by {conflict.origin}" if conflict.origin else "")
-        for conflict in counted
-    )
+        for conflict in counted[:_SHOWN_CONFLICTS]
+    ]
+    if len(counted) > _SHOWN_CONFLICTS:
+        warnings.append(f"{len(counted) - _SHOWN_CONFLICTS:,} more objects lay there with other bytes")
+    return tuple(warnings)
 
 
 def _leave_record(uploader: Uploader, report: Report) -> Report:

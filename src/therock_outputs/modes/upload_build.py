@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import re
 import tempfile
@@ -10,11 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from _therock_utils._errors import InputError
+from _therock_utils._errors import InputError, IntegrityError, LocalFileError
+from _therock_utils._folder import local_file_error
 from _therock_utils._keys import segment_fault
+from _therock_utils._source_file import SkipFileError, SourceFile
 from _therock_utils._transfer_types import FailedItem, SkippedFile, UploadItem, UploadResult
 from therock_outputs.index_page import ListedFile
-from therock_outputs.modes._build_tree import BuildTree, if_missing, plan_logs, plan_manifest
+from therock_outputs.modes._build_tree import FOLDER, BuildTree, if_missing, plan_logs, plan_manifest
 from therock_outputs.modes._plan import PlannedPart
 from therock_outputs.modes._upload import Uploader, digest_mismatch, store_page, upload_in_steps
 from therock_outputs.run_target import single_root
@@ -23,6 +26,7 @@ from therock_outputs.text_safety import visible
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from _therock_utils._cancel import CancelToken
     from _therock_utils._transfer_types import StoredObject
     from _therock_utils.storage_location import StorageLocation
     from _therock_utils.workflow_outputs import WorkflowOutputRoot
@@ -58,6 +62,7 @@ def run(context: Context) -> Report:
     with tempfile.TemporaryDirectory(prefix="therock-outputs-") as scratch:
         logs = plan_logs(context, tree, root.log_dir(group), Path(scratch)).with_page(root.log_index(group))
         artifacts, sidecars = _plan_artifacts(context, tree, root)
+        artifacts = _refuse_wrong(artifacts, sidecars, context.cancel)
         manifest = plan_manifest(context, tree, root.manifest(group))
         parts = (logs, artifacts, manifest)
 
@@ -98,8 +103,8 @@ def _plan_artifacts(context: Context, tree: BuildTree, root: WorkflowOutputRoot)
     folder = tree.folder / "artifacts"
     page = root.artifact_index(settings.artifact_group)
     missing = if_missing(settings, "error")
-    if not folder.is_dir():
-        absence = tree.absence or f"there is no folder {context.workspace.shown(folder)}"
+    absence = tree.why_absent(context, "artifacts", FOLDER)
+    if absence:
         return PlannedPart("Artifacts", page=page, absence=absence, if_missing=missing), {}
     names, skipped = _archives_in(folder)
     items = tuple(UploadItem(folder / name, root.artifact(name)) for name in names)
@@ -112,28 +117,57 @@ def _plan_artifacts(context: Context, tree: BuildTree, root: WorkflowOutputRoot)
         if_missing=missing,
     )
     sidecars = {name: folder / (name + SIDECAR) for name in names}
-    return part, {name: path for name, path in sidecars.items() if path.is_file()}
+    return part, {name: path for name, path in sidecars.items() if path.is_file() and not path.is_symlink()}
 
 
 def _archives_in(folder: Path) -> tuple[list[str], tuple[SkippedFile, ...]]:
     """Names of the archives directly in `folder`, sorted, and what is left out; artifact folders are not entered."""
     names, skipped = [], []
-    with os.scandir(folder) as entries:
-        for entry in sorted(entries, key=lambda entry: os.fsencode(entry.name)):
-            if not entry.name.endswith(_ARCHIVES):
-                continue
-            fault = segment_fault(entry.name) or ("" if entry.is_file(follow_symlinks=False) else "not a regular file")
-            if fault:
-                skipped.append(SkippedFile(visible(entry.name), fault))
-            else:
-                names.append(entry.name)
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: os.fsencode(entry.name))
+    except OSError as error:
+        raise local_file_error(folder, "read", error) from error
+    for entry in entries:
+        if not entry.name.endswith(_ARCHIVES):
+            continue
+        fault = segment_fault(entry.name) or ("" if entry.is_file(follow_symlinks=False) else "not a regular file")
+        if fault:
+            skipped.append(SkippedFile(f"artifacts/{visible(entry.name)}", fault))
+        else:
+            names.append(entry.name)
     return names, tuple(skipped)
+
+
+def _refuse_wrong(part: PlannedPart, sidecars: Mapping[str, Path], cancel: CancelToken) -> PlannedPart:
+    """`part` without the archives whose sidecar names another digest: who fetches must never meet them."""
+    kept, refused = [], []
+    for item in part.items:
+        name = item.destination.relative_path.rpartition("/")[2]
+        error = _mismatch(sidecars[name], name, cancel) if name in sidecars else None
+        if error is None:
+            kept.append(item)
+        else:
+            refused.append(FailedItem(item.label, item.destination, error))
+    return dataclasses.replace(part, items=tuple(kept), refused=tuple(refused))
+
+
+def _mismatch(sidecar: Path, archive_name: str, cancel: CancelToken) -> IntegrityError | None:
+    """The error of an archive that is not what its sidecar says. One that cannot be read is the upload's to tell."""
+    digest = hashlib.sha256()
+    try:
+        with SourceFile.open(sidecar.with_name(archive_name)) as source:
+            for chunk in source.chunks(cancel):
+                digest.update(chunk)
+    except (SkipFileError, LocalFileError, IntegrityError):
+        return None
+    said, actual = _read_sidecar(sidecar), digest.hexdigest()
+    return None if said == actual else digest_mismatch(archive_name, said or "(none)", actual)
 
 
 def _store_sidecars(uploader: Uploader, artifacts: PlannedPart, sidecars: Mapping[str, Path]) -> tuple[ListedFile, ...]:
     """Store the digest of each stored archive; the page's rows: archives with their sidecars.
 
-    A sidecar that came with the archive must name its digest; else the archive counts as failed and gets none.
+    A sidecar that came with the archive must still name its digest; else the archive counts as failed and gets none.
     """
     wanted = {item.destination: item for item in artifacts.items}
     archives = [stored for stored in uploader.result.stored if stored.location in wanted]

@@ -1,0 +1,196 @@
+"""Where outputs are stored: S3, or a local staging directory (specification, "StorageBackend")."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from _therock_utils._backend_base import StorageBackend
+from _therock_utils._cancel import CancelToken
+from _therock_utils._errors import ConflictError, InputError
+from _therock_utils._local_backend import LocalStorageBackend
+from _therock_utils._s3_calls import obstore_call, reading
+from _therock_utils._s3_copy import Copies
+from _therock_utils._s3_download import Download
+from _therock_utils._s3_listing import Listing
+from _therock_utils._s3_retry import BucketHealth, Retrier
+from _therock_utils._s3_session import S3Connection
+from _therock_utils._s3_transfer import SMALL_AT_ONCE, Upload, UploadOptions, check_destinations
+from _therock_utils._s3_workers import affordable_concurrency
+from _therock_utils._transfer_types import ListedObject, StoredObject
+from _therock_utils.content_types import infer_content_type
+from _therock_utils.storage_location import StorageLocation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from botocore.credentials import Credentials
+    from botocore.session import Session
+    from obstore.store import S3Store
+
+    from _therock_utils._transfer_types import (
+        DownloadItem,
+        DownloadResult,
+        OnConflict,
+        Origin,
+        UploadItem,
+        UploadResult,
+    )
+
+__all__ = [
+    "LocalStorageBackend",
+    "S3StorageBackend",
+    "StorageBackend",
+    "create_storage_backend",
+    "infer_content_type",
+]
+
+RETRY_SECONDS = 120.0
+REQUEST_TIMEOUT_SECONDS = 120.0
+
+
+class S3StorageBackend(StorageBackend):
+    """S3, or a service that speaks its protocol.
+
+    Credentials, region, endpoint, profile and certificates are those that boto3 would use, but for the buckets of the
+    inventory, whose region is known. Nothing is imported or asked before the first call. Safe to share between threads.
+    Memory: about 210 MB of data in flight at most, in uploads and downloads of any size.
+    """
+
+    def __init__(
+        self,
+        *,
+        dry_run: bool = False,
+        upload_concurrency: int | None = None,
+        session: Session | None = None,
+        credentials_for: Callable[[str], Credentials | None] | None = None,
+        endpoint_url: str = "",
+        region: str = "",
+        retry_seconds: float = RETRY_SECONDS,
+        request_timeout_seconds: float = REQUEST_TIMEOUT_SECONDS,
+    ) -> None:
+        """With `dry_run` nothing is written; `upload_concurrency` is the number of small objects in flight (64).
+
+        `session` replaces botocore's default session; `credentials_for(bucket)` may give credentials for one bucket, or
+        None to let the session's chain decide; `endpoint_url` and `region` win over the session's. An object that fails
+        for a passing reason is tried again for `retry_seconds` after its first failure; one request (up to 16 MiB of
+        body) may take `request_timeout_seconds`. Raises InputError for a concurrency below 1.
+        """
+        if upload_concurrency is not None and upload_concurrency < 1:
+            raise InputError(f"upload_concurrency must be at least 1, not {upload_concurrency}")
+        self._dry_run = dry_run
+        self._concurrency = affordable_concurrency(upload_concurrency or SMALL_AT_ONCE)
+        self._retry_seconds = retry_seconds
+        self._connection = S3Connection(
+            session=session,
+            credentials_for=credentials_for,
+            endpoint_url=endpoint_url,
+            region=region,
+            request_timeout_seconds=request_timeout_seconds,
+            retry_seconds=retry_seconds,
+        )
+
+    def upload(
+        self,
+        items: Sequence[UploadItem],
+        *,
+        on_conflict: OnConflict = "overwrite",
+        origin: Origin | None = None,
+        cancel: CancelToken | None = None,
+    ) -> UploadResult:
+        """See StorageBackend. After a cancel it returns within 4 seconds; open multipart uploads are aborted."""
+        cancel = cancel or CancelToken()
+        options = UploadOptions(on_conflict, origin, cancel, self._dry_run, self._concurrency)
+        return Upload(self._connection, self._retrier(cancel), options).run(items)
+
+    def list_objects(self, location: StorageLocation) -> Iterator[ListedObject]:
+        """See StorageBackend. Objects whose keys no location can have are left out, with a warning in the log."""
+        listing = Listing(
+            self._connection,
+            self._retrier(CancelToken()),
+            BucketHealth(),
+            bucket=location.bucket,
+            folder=location.relative_path,
+        )
+        for listed in listing:
+            at = StorageLocation(location.bucket, listed.key)
+            yield ListedObject(at, listed.size_bytes, listed.etag, listed.modified)
+
+    def copy(
+        self,
+        pairs: Sequence[tuple[StorageLocation, StorageLocation]],
+        *,
+        cancel: CancelToken | None = None,
+    ) -> UploadResult:
+        """See StorageBackend."""
+        check_destinations([destination for _, destination in pairs])
+        cancel = cancel or CancelToken()
+        copies = Copies(
+            self._connection,
+            self._retrier(cancel),
+            cancel=cancel,
+            concurrency=self._concurrency,
+            dry_run=self._dry_run,
+        )
+        return copies.run(pairs)
+
+    def put_new(self, location: StorageLocation, data: bytes, content_type: str) -> StoredObject:
+        """See StorageBackend. The service itself decides (If-None-Match: *), so two writers never both win."""
+        import obstore
+
+        check_destinations([location])
+        content_type = content_type or infer_content_type(location.relative_path)
+        sha256 = hashlib.sha256(data).hexdigest()
+        bucket, key = location.bucket, location.relative_path
+        if self._dry_run:
+            return StoredObject(location, len(data), sha256, content_type, "dry-run")
+        attempts = 0
+
+        def put(store: S3Store) -> None:
+            nonlocal attempts
+            attempts += 1
+            obstore.put(store, key, data, mode="create", use_multipart=False, attributes={"Content-Type": content_type})
+
+        retrier = self._retrier(CancelToken())
+        try:
+            retrier.call(lambda: obstore_call(self._connection, "store", bucket, key, put), BucketHealth())
+        except ConflictError as error:
+            # An attempt whose answer got lost may be the one that wrote it.
+            if attempts == 1 or self._read(retrier, location) != data:
+                raise ConflictError(f"there is already an object {location.s3_uri}", why=error.why) from error
+        return StoredObject(location, len(data), sha256, content_type, "sha256-single")
+
+    def download(self, items: Sequence[DownloadItem], *, cancel: CancelToken | None = None) -> DownloadResult:
+        """See StorageBackend. After a cancel it returns within 4 seconds. `dry_run` plays no part here."""
+        cancel = cancel or CancelToken()
+        download = Download(
+            self._connection, self._retrier(cancel), cancel=cancel, concurrency=affordable_concurrency(SMALL_AT_ONCE)
+        )
+        return download.run(items)
+
+    def _read(self, retrier: Retrier, location: StorageLocation) -> bytes:
+        """A small object's bytes."""
+        import obstore
+
+        bucket, key = location.bucket, location.relative_path
+
+        def ask(store: S3Store) -> bytes:
+            return obstore.get(store, key).bytes().to_bytes()
+
+        def request(signed: bool) -> bytes:  # noqa: FBT001 - the shape that `reading` calls
+            return obstore_call(self._connection, "read", bucket, key, ask, signed=signed)
+
+        return retrier.call(lambda: reading(self._connection, bucket, request), BucketHealth())
+
+    def _retrier(self, cancel: CancelToken) -> Retrier:
+        return Retrier(retry_seconds=self._retry_seconds, cancel=cancel)
+
+
+def create_storage_backend(
+    *, staging_dir: Path | None = None, dry_run: bool = False, upload_concurrency: int | None = None
+) -> StorageBackend:
+    """The local backend where `staging_dir` is given, else S3. Raises InputError for a concurrency below 1."""
+    if staging_dir is not None:
+        return LocalStorageBackend(Path(staging_dir), dry_run=dry_run)
+    return S3StorageBackend(dry_run=dry_run, upload_concurrency=upload_concurrency)

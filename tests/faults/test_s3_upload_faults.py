@@ -1,0 +1,418 @@
+"""What an upload does when the network, the service or the files misbehave."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import obstore
+import pytest
+
+from _therock_utils import _errors
+from _therock_utils._cancel import CancelToken
+from _therock_utils._s3_budget import PartBuffers
+from _therock_utils._s3_plan import MIB, PART_SIZE_BYTES, SINGLE_PUT_LIMIT_BYTES
+from _therock_utils._s3_session import S3Connection
+from _therock_utils._transfer_types import Origin, UploadItem
+from _therock_utils.storage_backend import S3StorageBackend
+from fakes.s3_environment import clean_aws_environment
+from fakes.s3_fault_proxy import Answer, HoldUp, Reset, Stall, s3_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from fakes.s3_fault_proxy import Fault, Request
+    from faults.conftest import Bucket
+
+LARGE_BYTES = SINGLE_PUT_LIMIT_BYTES + 3 * MIB
+
+
+def _large_file(tmp_path: Path, name: str = "large.tar.xz") -> Path:
+    path = tmp_path / name
+    path.write_bytes(os.urandom(MIB) * (LARGE_BYTES // MIB))
+    return path
+
+
+@pytest.mark.parametrize(
+    "fault", [s3_error(503, "SlowDown"), s3_error(429, "TooManyRequests"), s3_error(500, "InternalError"), Reset(1)]
+)
+def test_a_small_object_that_fails_twice_is_stored_by_the_third_request(
+    bucket: Bucket, backend: S3StorageBackend, fault: Fault
+) -> None:
+    bucket.proxy.rule = lambda request: fault if request.method == "PUT" and request.number <= 2 else None
+    result = backend.upload([bucket.item("a.log")])
+    assert [stored.location for stored in result.stored] == [bucket.at("a.log")]
+    assert bucket.get("a.log") == b"data"
+    assert bucket.proxy.count(lambda request: request.method == "PUT") == 3
+
+
+def test_more_failures_than_obstore_has_patience_for_are_tried_again_as_a_whole(
+    bucket: Bucket, backend: S3StorageBackend
+) -> None:
+    bucket.proxy.rule = lambda request: (
+        s3_error(503, "SlowDown") if request.method == "PUT" and request.number <= 6 else None
+    )
+    assert not backend.upload([bucket.item("a.log")]).failed
+    assert bucket.get("a.log") == b"data"
+
+
+def test_a_part_whose_connection_is_reset_in_its_body_is_sent_again(
+    bucket: Bucket, backend: S3StorageBackend, tmp_path: Path
+) -> None:
+    path = _large_file(tmp_path)
+    resets = iter([Reset(MIB), Reset(3 * MIB)])
+    bucket.proxy.rule = lambda request: next(resets, None) if request.is_part else None
+    result = backend.upload([UploadItem(path, bucket.at("large.tar.xz"))])
+    assert [(stored.sha256, stored.verified) for stored in result.stored] == [
+        (hashlib.sha256(path.read_bytes()).hexdigest(), "sha256-parts")
+    ]
+    assert bucket.get("large.tar.xz") == path.read_bytes()
+    assert bucket.open_uploads() == []
+
+
+def test_a_buffer_is_not_filled_again_before_its_part_is_sent(bucket: Bucket) -> None:
+    """obstore must keep the very views it was given: their end is what frees a buffer."""
+    released, filled = threading.Event(), []
+    buffers, cancel = PartBuffers(2 * PART_SIZE_BYTES, kept_bytes=PART_SIZE_BYTES), CancelToken()
+
+    def parts() -> Iterator[memoryview]:
+        for number in range(4):
+            view = buffers.take(PART_SIZE_BYTES, PART_SIZE_BYTES, cancel)
+            filled.append(released.is_set())
+            view[:] = bytes([number]) * PART_SIZE_BYTES
+            yield view
+            del view
+
+    bucket.proxy.rule = lambda request: HoldUp(released) if request.is_part else None
+    threading.Timer(0.5, released.set).start()
+    store = S3Connection(request_timeout_seconds=20, retry_seconds=20).store(bucket.name)
+    obstore.put(store, "large", parts(), use_multipart=True, chunk_size=PART_SIZE_BYTES, max_concurrency=8)
+    assert filled == [False, False, True, True]
+    assert bucket.get("large") == b"".join(bytes([number]) * PART_SIZE_BYTES for number in range(4))
+
+
+def test_a_large_object_whose_parts_fail_for_long_is_read_and_sent_again(
+    bucket: Bucket, backend: S3StorageBackend, tmp_path: Path
+) -> None:
+    path = _large_file(tmp_path)
+    faults = iter([s3_error(503, "SlowDown")] * 12)
+    bucket.proxy.rule = lambda request: next(faults, None) if request.is_part else None
+    result = backend.upload([UploadItem(path, bucket.at("large.tar.xz"))])
+    assert [stored.sha256 for stored in result.stored] == [hashlib.sha256(path.read_bytes()).hexdigest()]
+    assert bucket.get("large.tar.xz") == path.read_bytes()
+    assert bucket.open_uploads() == []
+
+
+def test_after_a_failed_multipart_upload_nothing_is_left_open(
+    bucket: Bucket, impatient_backend: S3StorageBackend, tmp_path: Path
+) -> None:
+    bucket.proxy.rule = lambda request: s3_error(500, "InternalError") if request.is_part else None
+    result = impatient_backend.upload([UploadItem(_large_file(tmp_path), bucket.at("large.tar.xz"))])
+    assert [type(item.error) for item in result.failed] == [_errors.ServiceUnavailableError]
+    assert bucket.open_uploads() == []
+    assert bucket.keys() == []
+
+
+def test_an_open_upload_that_may_not_be_aborted_is_named_in_the_report(
+    bucket: Bucket, impatient_backend: S3StorageBackend, tmp_path: Path
+) -> None:
+    def rule(request: Request) -> Fault:
+        if request.is_part:
+            return s3_error(500, "InternalError")
+        return s3_error(403, "AccessDenied") if "uploads" in request.query and request.method == "GET" else None
+
+    bucket.proxy.rule = rule
+    result = impatient_backend.upload([UploadItem(_large_file(tmp_path), bucket.at("large.tar.xz"))])
+    assert "s3:AbortMultipartUpload" in result.failed[0].error.remedy
+    assert bucket.at("large.tar.xz").s3_uri in result.failed[0].error.remedy
+
+
+def test_uploads_of_others_to_the_same_keys_stay_open(
+    bucket: Bucket, impatient_backend: S3StorageBackend, tmp_path: Path
+) -> None:
+    bucket.client.create_multipart_upload(Bucket=bucket.name, Key="other.tar.xz")
+    bucket.proxy.rule = lambda request: s3_error(500, "InternalError") if request.is_part else None
+    impatient_backend.upload([UploadItem(_large_file(tmp_path), bucket.at("large.tar.xz"))])
+    assert bucket.open_uploads() == ["other.tar.xz"]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (403, "AccessDenied", _errors.NotPermittedError),
+        (400, "ExpiredToken", _errors.CredentialsError),
+        (404, "NoSuchBucket", _errors.BucketNotFoundError),
+        (301, "PermanentRedirect", _errors.WrongRegionError),
+    ],
+)
+def test_a_permanent_error_is_told_once_and_stops_the_rest(
+    bucket: Bucket, status: int, code: str, kind: type[_errors.OutputsError]
+) -> None:
+    bucket.proxy.rule = lambda _: s3_error(status, code)
+    backend = S3StorageBackend(upload_concurrency=8)
+    result = backend.upload([bucket.item(f"{number}.log") for number in range(500)])
+    assert len(result.failed) == 500
+    assert {type(item.error) for item in result.failed} == {kind}
+    assert len({id(item.error) for item in result.failed}) <= 8
+    assert len(bucket.proxy.requests) <= 9
+
+
+def test_a_service_that_stays_away_is_not_waited_for_once_an_object(
+    bucket: Bucket,
+) -> None:
+    backend = S3StorageBackend(retry_seconds=0.5, request_timeout_seconds=0.5, upload_concurrency=4)
+    bucket.proxy.rule = lambda request: None if request.is_listing else s3_error(503, "SlowDown")
+    result = backend.upload([bucket.item(f"{number}.log") for number in range(300)])
+    assert len(result.failed) == 300
+    assert all(item.error.transient for item in result.failed)
+    assert bucket.proxy.count(lambda request: request.method == "PUT") < 100
+
+
+def test_a_server_that_stays_silent_ends_in_an_error_that_says_so(
+    bucket: Bucket, impatient_backend: S3StorageBackend
+) -> None:
+    bucket.proxy.rule = lambda request: Stall() if request.method == "PUT" else None
+    result = impatient_backend.upload([bucket.item("a.log")])
+    assert "in time" in result.failed[0].error.why
+
+
+def test_without_credentials_nothing_is_asked_and_the_remedy_says_where_to_get_some(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clean_aws_environment(monkeypatch)
+    backend = S3StorageBackend(endpoint_url=bucket.proxy.url, region="us-east-1")
+    result = backend.upload([bucket.item("a.log"), bucket.item("b.log")])
+    assert {type(item.error) for item in result.failed} == {_errors.CredentialsError}
+    assert "id-token: write" in result.failed[0].error.remedy
+    assert bucket.proxy.count(lambda request: request.is_write) == 0
+
+
+def test_objects_of_another_bucket_are_stored_though_one_bucket_refuses(
+    bucket: Bucket, backend: S3StorageBackend
+) -> None:
+    other = f"{bucket.name}-other"
+    bucket.client.create_bucket(Bucket=other)
+    bucket.proxy.rule = lambda request: (
+        s3_error(403, "AccessDenied") if request.path.startswith(f"/{bucket.name}/") and request.is_write else None
+    )
+    item = bucket.item("a.log")
+    twin = UploadItem(b"data", type(item.destination)(other, "a.log"))
+    result = backend.upload([item, twin])
+    assert [failed.location.bucket for failed in result.failed] == [bucket.name]
+    assert [stored.location.bucket for stored in result.stored] == [other]
+
+
+def test_writing_goes_on_where_listing_is_not_permitted(
+    bucket: Bucket, backend: S3StorageBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    bucket.proxy.rule = lambda request: s3_error(403, "AccessDenied") if request.is_listing else None
+    result = backend.upload([bucket.item("a.log"), bucket.item("b.log")], on_conflict="error")
+    assert len(result.stored) == 2
+    assert result.conflicts == ()
+    assert sum("cannot be listed" in record.message for record in caplog.records) == 1
+
+
+def test_a_large_object_that_may_not_be_looked_at_is_verified_by_the_listing(
+    bucket: Bucket, backend: S3StorageBackend, tmp_path: Path
+) -> None:
+    bucket.proxy.rule = lambda request: Answer(403) if request.method == "HEAD" else None
+    result = backend.upload([UploadItem(_large_file(tmp_path), bucket.at("folder/large.tar.xz"))])
+    assert [stored.verified for stored in result.stored] == ["size-only"]
+
+
+def test_a_large_object_that_cannot_be_verified_is_a_failure(
+    bucket: Bucket, backend: S3StorageBackend, tmp_path: Path
+) -> None:
+    bucket.proxy.rule = lambda request: (
+        s3_error(403, "AccessDenied") if request.method == "HEAD" or request.is_listing else None
+    )
+    result = backend.upload([UploadItem(_large_file(tmp_path), bucket.at("folder/large.tar.xz"))])
+    assert [type(item.error) for item in result.failed] == [_errors.NotPermittedError]
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Content-Length": "5"}, {"Content-Length": str(LARGE_BYTES), "x-amz-checksum-sha256": "AAAA-3"}]
+)
+def test_a_stored_object_that_differs_from_what_was_sent_is_a_failure(
+    bucket: Bucket, backend: S3StorageBackend, tmp_path: Path, headers: dict[str, str]
+) -> None:
+    bucket.proxy.rule = lambda request: Answer(200, b"", headers) if request.method == "HEAD" else None
+    result = backend.upload([UploadItem(_large_file(tmp_path), bucket.at("large.tar.xz"))])
+    assert [type(item.error) for item in result.failed] == [_errors.IntegrityError]
+
+
+def test_a_file_that_grows_while_it_is_sent_is_a_failure_and_not_stored(
+    bucket: Bucket, backend: S3StorageBackend, tmp_path: Path
+) -> None:
+    path = _large_file(tmp_path)
+
+    def rule(request: Request) -> Fault:
+        if request.method == "POST" and "uploads" in request.query:
+            with path.open("ab") as file:
+                file.write(b"more")
+        return None
+
+    bucket.proxy.rule = rule
+    result = backend.upload([UploadItem(path, bucket.at("large.tar.xz"))])
+    assert [type(item.error) for item in result.failed] == [_errors.IntegrityError]
+    assert "changed" in result.failed[0].error.what
+    assert bucket.keys() == []
+    assert bucket.open_uploads() == []
+
+
+def test_a_file_that_shrinks_while_it_is_sent_is_a_failure_and_not_stored(
+    bucket: Bucket, backend: S3StorageBackend, tmp_path: Path
+) -> None:
+    path = _large_file(tmp_path)
+
+    def rule(request: Request) -> Fault:
+        if request.method == "POST" and "uploads" in request.query:
+            os.truncate(path, PART_SIZE_BYTES + 5)
+        return None
+
+    bucket.proxy.rule = rule
+    result = backend.upload([UploadItem(path, bucket.at("large.tar.xz"))])
+    assert [type(item.error) for item in result.failed] == [_errors.IntegrityError]
+    assert bucket.keys() == []
+
+
+def test_a_file_that_vanishes_after_the_folder_was_read_is_skipped(
+    bucket: Bucket, backend: S3StorageBackend, tmp_path: Path
+) -> None:
+    gone, kept = tmp_path / "gone.log", tmp_path / "kept.log"
+    gone.write_bytes(b"gone")
+    kept.write_bytes(b"kept")
+
+    def rule(request: Request) -> Fault:
+        if request.is_listing:
+            gone.unlink(missing_ok=True)
+        return None
+
+    bucket.proxy.rule = rule
+    result = backend.upload([UploadItem(path, bucket.at(path.name)) for path in (gone, kept)])
+    assert [(file.path, "vanished" in file.reason) for file in result.skipped] == [(str(gone), True)]
+    assert bucket.keys() == ["kept.log"]
+    assert result.failed == ()
+
+
+def test_a_cancel_in_a_multipart_upload_leaves_none_open_and_says_what_was_not_stored(
+    bucket: Bucket, backend: S3StorageBackend, tmp_path: Path
+) -> None:
+    cancel = CancelToken()
+
+    def rule(request: Request) -> Fault:
+        if request.is_part:
+            cancel.cancel(15)
+        return None
+
+    bucket.proxy.rule = rule
+    result = backend.upload([UploadItem(_large_file(tmp_path), bucket.at("large.tar.xz"))], cancel=cancel)
+    assert [(item.location, type(item.error)) for item in result.failed] == [
+        (bucket.at("large.tar.xz"), _errors.CancelledError)
+    ]
+    assert bucket.keys() == []
+    assert bucket.open_uploads() == []
+
+
+def test_a_cancel_while_parts_hang_returns_and_leaves_no_multipart_upload_open(
+    bucket: Bucket, backend: S3StorageBackend, tmp_path: Path
+) -> None:
+    cancel, released = CancelToken(), threading.Event()
+    path = _large_file(tmp_path)
+
+    def rule(request: Request) -> Fault:
+        if request.is_part:
+            cancel.cancel(2)
+            return HoldUp(released)
+        return None
+
+    bucket.proxy.rule = rule
+    items = [UploadItem(path, bucket.at("large.tar.xz")), bucket.item("small.log")]
+    result = backend.upload(items, cancel=cancel)
+    assert bucket.open_uploads() == []
+    assert bucket.at("large.tar.xz") in {item.location for item in result.failed}
+    assert {stored.location.relative_path for stored in result.stored} == set(bucket.keys())
+    released.set()
+
+
+def test_a_cancel_names_the_upload_that_it_had_to_leave_open(
+    bucket: Bucket, backend: S3StorageBackend, tmp_path: Path
+) -> None:
+    cancel = CancelToken()
+
+    def rule(request: Request) -> Fault:
+        if request.is_part:
+            cancel.cancel(15)
+        return s3_error(403, "AccessDenied") if "uploads" in request.query and request.method == "GET" else None
+
+    bucket.proxy.rule = rule
+    result = backend.upload([UploadItem(_large_file(tmp_path), bucket.at("large.tar.xz"))], cancel=cancel)
+    assert [(type(item.error), item.error.exit_code) for item in result.failed] == [(_errors.CancelledError, 143)]
+    assert bucket.at("large.tar.xz").s3_uri in result.failed[0].error.remedy
+
+
+def test_a_cancel_before_the_first_byte_asks_nothing(bucket: Bucket, backend: S3StorageBackend) -> None:
+    cancel = CancelToken()
+    cancel.cancel(15)
+    result = backend.upload([bucket.item("a.log"), bucket.item("b.log")], cancel=cancel)
+    assert [(type(item.error), item.error.exit_code) for item in result.failed] == [(_errors.CancelledError, 143)] * 2
+    assert bucket.proxy.requests == []
+
+
+def test_a_cancel_ends_the_wait_between_retries(bucket: Bucket) -> None:
+    cancel = CancelToken()
+
+    def rule(request: Request) -> Fault:
+        if request.method == "PUT" and request.number == 5:
+            cancel.cancel()
+        return s3_error(503, "SlowDown") if request.method == "PUT" else None
+
+    bucket.proxy.rule = rule
+    backend = S3StorageBackend(retry_seconds=100_000)
+    result = backend.upload([bucket.item("a.log")], cancel=cancel)
+    assert [type(item.error) for item in result.failed] == [_errors.CancelledError]
+
+
+def test_a_new_object_whose_answer_got_lost_is_known_as_ours(bucket: Bucket, backend: S3StorageBackend) -> None:
+    def rule(request: Request) -> Fault:
+        if request.method == "PUT" and request.number == 1:
+            bucket.client.put_object(Bucket=bucket.name, Key="new.json", Body=b"ours")  # stored, but the answer is lost
+            return Reset(4)
+        return None
+
+    bucket.proxy.rule = rule
+    assert backend.put_new(bucket.at("new.json"), b"ours", "application/json").size_bytes == 4
+
+
+def test_a_new_object_that_another_wrote_meanwhile_is_a_conflict(bucket: Bucket, backend: S3StorageBackend) -> None:
+    def rule(request: Request) -> Fault:
+        if request.method == "PUT" and request.number == 1:
+            bucket.client.put_object(Bucket=bucket.name, Key="new.json", Body=b"theirs")
+            return Reset(4)
+        return None
+
+    bucket.proxy.rule = rule
+    with pytest.raises(_errors.ConflictError):
+        backend.put_new(bucket.at("new.json"), b"ours", "application/json")
+    assert bucket.get("new.json") == b"theirs"
+
+
+def test_a_listing_that_breaks_off_goes_on_from_the_last_key(bucket: Bucket, backend: S3StorageBackend) -> None:
+    for number in range(1005):
+        bucket.client.put_object(Bucket=bucket.name, Key=f"run/{number:04}", Body=b"")
+    faults = iter([s3_error(503, "SlowDown")] * 6)
+    bucket.proxy.rule = lambda request: (
+        next(faults, None) if "start-after" in request.query or "continuation-token" in request.query else None
+    )
+    keys = [listed.location.relative_path for listed in backend.list_objects(bucket.at("run"))]
+    assert keys == [f"run/{number:04}" for number in range(1005)]
+
+
+def test_the_origin_travels_with_every_object(bucket: Bucket, backend: S3StorageBackend, tmp_path: Path) -> None:
+    items = [bucket.item("a.log"), UploadItem(_large_file(tmp_path), bucket.at("large.tar.xz"))]
+    backend.upload(items, origin=Origin("12", "build", "3"))
+    for key in ("a.log", "large.tar.xz"):
+        assert bucket.client.head_object(Bucket=bucket.name, Key=key)["Metadata"] == {"therock-origin": "12/build/3"}
