@@ -85,6 +85,20 @@ def head_facts(connection: S3Connection, bucket: str, key: str) -> StoredFacts:
         return boto3_call(connection, "look at", bucket, key, ask, signed=False)
 
 
+def head_origin(connection: S3Connection, bucket: str, key: str) -> str:
+    """Who wrote an object, as its metadata says; ten times cheaper than `head_facts`."""
+
+    def ask(store: S3Store) -> str:
+        import obstore
+
+        return str(obstore.get(store, key, options={"head": True}).attributes.get(ORIGIN_METADATA, ""))
+
+    def request(signed: bool) -> str:  # noqa: FBT001 - the shape that `reading` calls
+        return obstore_call(connection, "look at", bucket, key, ask, signed=signed)
+
+    return reading(connection, bucket, request)
+
+
 def listed_size(connection: S3Connection, bucket: str, key: str) -> int | None:
     """Size of an object as the listing shows it, or None: for credentials that may list it but not look at it."""
 

@@ -25,7 +25,7 @@ from _therock_utils._errors import (
 from _therock_utils._keys import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from botocore.exceptions import BotoCoreError, ClientError
     from obstore.exceptions import BaseError
@@ -107,6 +107,7 @@ class RequestContext:
     region: str
     endpoint: str  # "" at AWS
     identity: str  # whose credentials were used, without secrets; "" for an anonymous request
+    ask_caller: Callable[[], str] = str  # asks AWS for their ARN, "" where that is not known
 
 
 def parse_obstore_message(message: str) -> ServiceAnswer:
@@ -249,8 +250,10 @@ def _denied_remedy(context: RequestContext) -> str:
     if not context.identity:
         return f"Bucket {context.bucket} gives nothing to anonymous requests: configure AWS credentials."
     allowed = _PERMISSIONS.get(context.action, "access")
+    caller = context.ask_caller()
+    whose = f"{context.identity}, which are {caller}," if caller else context.identity
     return (
-        f"Let {context.identity} {allowed} in bucket {context.bucket}, or use the role that may: give the job "
+        f"Let {whose} {allowed} in bucket {context.bucket}, or use the role that may: give the job "
         "`permissions: id-token: write`, or run aws-actions/configure-aws-credentials before this step."
     )
 

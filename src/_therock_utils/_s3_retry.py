@@ -1,8 +1,8 @@
 """Retries of S3 requests, above those that obstore makes itself.
 
 obstore retries one request (a part, a page) a few times within seconds. What still fails and can pass by itself is
-tried again here as a whole, with exponential backoff and jitter, until `retry_seconds` after its first failure. Permanent
-errors, and services that stay unreachable, stop everything else that is to go to the same bucket.
+tried again here as a whole, with exponential backoff and jitter, until `retry_seconds` after its first failure.
+Permanent errors, and services that stay unreachable, stop everything else that is to go to the same bucket.
 """
 
 from __future__ import annotations

@@ -7,7 +7,9 @@ boto3 client costs 0.6 s, so one is built only when something needs it.
 from __future__ import annotations
 
 import datetime
+import logging
 import threading
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -20,12 +22,15 @@ from _therock_utils.s3_buckets import REGION, is_inventory_bucket
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from boto3.session import Session
     from botocore.credentials import Credentials
     from botocore.exceptions import BotoCoreError
     from botocore.session import Session as CoreSession
     from mypy_boto3_s3.client import S3Client
     from obstore.store import ClientConfig, S3Credential, S3Store
 
+_logger = logging.getLogger(__name__)
+_CALLER_TIMEOUT_SECONDS: Final = 3
 _DEFAULT_REGION: Final = "us-east-1"  # what S3 calls itself where nobody says (and botocore's own fallback)
 _CREDENTIAL_TTL: Final = datetime.timedelta(seconds=30)
 _CONNECT_TIMEOUT_SECONDS: Final = 10
@@ -61,6 +66,9 @@ class S3Connection:
         self._request_timeout_seconds = request_timeout_seconds
         self._retry_seconds = retry_seconds
         self._lock = threading.RLock()
+        self._client_lock = threading.Lock()  # of its own: nobody who needs a store waits while a client is built
+        self._caller_lock = threading.Lock()
+        self._callers: dict[str, str] = {}
         self._endpoint: str | None = None
         self._credentials: dict[str, Credentials | None] = {}
         self._given: set[str] = set()  # buckets whose credentials came from `credentials_for`
@@ -93,17 +101,20 @@ class S3Connection:
         """The endpoint that replaces AWS, or "" . Raises InputError where it is no http or https URL."""
         with self._lock:
             if self._endpoint is None:
-                self._endpoint = _checked_endpoint(self._given_endpoint or self._configured_endpoint())
+                self._endpoint = _checked_endpoint(self._given_endpoint or self._configured_endpoint("s3"))
             return self._endpoint
 
-    def _configured_endpoint(self) -> str:
-        """AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, then the profile's (AWS SDKs guide, "Service-specific endpoints")."""
+    def _configured_endpoint(self, service: str) -> str:
+        """AWS_ENDPOINT_URL_{SERVICE}, AWS_ENDPOINT_URL, then the profile's.
+
+        AWS SDKs and Tools Reference Guide, "Service-specific endpoints".
+        """
         from botocore.configprovider import ConfiguredEndpointProvider
         from botocore.utils import ensure_boolean
 
         if ensure_boolean(self._setting("ignore_configured_endpoint_urls") or False):
             return ""
-        provider = ConfiguredEndpointProvider(self.session.full_config, self.session.get_scoped_config(), "s3")
+        provider = ConfiguredEndpointProvider(self.session.full_config, self.session.get_scoped_config(), service)
         return str(provider.provide() or "")
 
     def region(self, bucket: str) -> str:
@@ -146,7 +157,33 @@ class S3Connection:
             region=self.region(bucket),
             endpoint=self.endpoint,
             identity=self.identity(bucket) if signed else "",
+            ask_caller=partial(self.caller, bucket),
         )
+
+    def caller(self, bucket: str) -> str:
+        """The ARN behind the credentials for `bucket`, asked once of STS; "" where STS cannot be asked.
+
+        STS answers everybody who has credentials, whatever their permissions (STS API Reference, "GetCallerIdentity").
+        """
+        with self._caller_lock:
+            if bucket not in self._callers:
+                self._callers[bucket] = self._ask_sts(bucket)
+            return self._callers[bucket]
+
+    def _ask_sts(self, bucket: str) -> str:
+        from botocore.config import Config
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        if self.endpoint and not self._configured_endpoint("sts"):
+            return ""  # the credentials of another service are none of AWS's business
+        seconds = _CALLER_TIMEOUT_SECONDS
+        config = Config(connect_timeout=seconds, read_timeout=seconds, retries={"total_max_attempts": 1})
+        try:
+            client = self._boto3_session(bucket).client("sts", region_name=self.region(bucket), config=config)
+            return str(client.get_caller_identity()["Arn"])
+        except (BotoCoreError, ClientError) as error:
+            _logger.info("STS does not say whose the credentials are: %s", error)
+            return ""
 
     def anonymous_reads_allowed(self, bucket: str) -> bool:
         """Whether anybody may read `bucket`, as is so for the inventory."""
@@ -247,13 +284,12 @@ class S3Connection:
 
     def client(self, bucket: str, *, signed: bool = True) -> S3Client:
         """The boto3 client of `bucket`, built once. Raises as `store` does."""
-        with self._lock:
+        with self._client_lock:
             if (bucket, signed) not in self._clients:
                 self._clients[bucket, signed] = self._build_client(bucket, signed=signed)
             return self._clients[bucket, signed]
 
     def _build_client(self, bucket: str, *, signed: bool) -> S3Client:
-        from boto3.session import Session
         from botocore import UNSIGNED
         from botocore.config import Config
 
@@ -268,9 +304,16 @@ class S3Connection:
             read_timeout=self._request_timeout_seconds,
             max_pool_connections=_CLIENT_CONNECTIONS,
         )
-        core = _session_with(credentials) if bucket in self._given and credentials else self.session
-        session = Session(botocore_session=core)
+        session = self._boto3_session(bucket)
         return session.client("s3", region_name=self.region(bucket), endpoint_url=self.endpoint or None, config=config)
+
+    def _boto3_session(self, bucket: str) -> Session:
+        """A boto3 session that uses the credentials for `bucket`."""
+        from boto3.session import Session
+
+        credentials = self.credentials(bucket)
+        core = _session_with(credentials) if bucket in self._given and credentials else self.session
+        return Session(botocore_session=core)
 
 
 def _session_with(credentials: Credentials) -> CoreSession:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import logging
 import os
+import stat
 import threading
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 _Sizes: TypeAlias = "Mapping[StorageLocation, tuple[UploadItem, int]]"
+_NO_FILE: Final = -1
 SMALL_AT_ONCE: Final = 64
 LARGE_AT_ONCE: Final = 4
 CANCEL_GRACE_SECONDS: Final = 3.0
@@ -90,7 +92,9 @@ class Upload:
             cancel=self._options.cancel,
             grace_seconds=CANCEL_GRACE_SECONDS,
         )
-        return finder.find(sizes, self._writer.healths)
+        # What is no file will be skipped, so nothing of it can be in conflict.
+        files = {at: (item, size_bytes) for at, (item, size_bytes) in sizes.items() if size_bytes != _NO_FILE}
+        return finder.find(files, self._writer.healths)
 
     def _refuse(self, items: Sequence[UploadItem], conflicts: list[Conflict], refused: list[Conflict]) -> UploadResult:
         """Nothing is written: the items in conflict say so, and the others say why."""
@@ -147,12 +151,14 @@ class Upload:
             outcomes.setdefault(at, FailedItem(item.label, at, cancelled))
         ordered = [outcomes[at] for at in sorted(outcomes, key=_order)]
         failed = [outcome for outcome in ordered if isinstance(outcome, FailedItem)]
+        stored = [outcome for outcome in ordered if isinstance(outcome, StoredObject)]
+        written = {outcome.location for outcome in stored}
         skipped = [outcome for outcome in ordered if isinstance(outcome, SkippedFile)]
         return UploadResult(
-            stored=tuple(outcome for outcome in ordered if isinstance(outcome, StoredObject)),
+            stored=tuple(stored),
             skipped=tuple(sorted(skipped, key=lambda file: file.path)),
             failed=tuple(with_open_upload(item) if item.location in left_open else item for item in failed),
-            conflicts=tuple(conflicts),
+            conflicts=tuple(found for found in conflicts if found.action == "skipped" or found.location in written),
         )
 
     def _abort(self) -> frozenset[StorageLocation]:
@@ -196,13 +202,14 @@ _CONFLICT_REMEDY: Final = "Use another run or group, or set on_conflict to overw
 
 
 def _size_bytes(item: UploadItem) -> int:
-    """Size as it is now, to choose a lane by; 0 where it cannot be seen: opening it will say why."""
+    """Size as it is now, to choose a lane by; _NO_FILE for what cannot be stored: opening it will say why."""
     if isinstance(item.source, bytes):
         return len(item.source)
     try:
-        return os.lstat(item.source).st_size
+        status = os.lstat(item.source)
     except OSError:
-        return 0
+        return _NO_FILE
+    return status.st_size if stat.S_ISREG(status.st_mode) else _NO_FILE
 
 
 def _build_client(connection: S3Connection, bucket: str) -> None:

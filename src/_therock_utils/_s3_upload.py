@@ -21,6 +21,7 @@ from _therock_utils._s3_plan import (
     PART_SIZE_BYTES,
     LocalDigests,
     StoredFacts,
+    byte_ranges,
     choose_part_size,
     is_large,
     matches_joined_digest,
@@ -208,27 +209,28 @@ class PartReader:
 
 
 def digest_locally(item: UploadItem, cancel: CancelToken) -> LocalDigests:
-    """Digests of an item's bytes as an upload would cut them, and the ETag it would probably get. Memory: 1 part.
+    """Digests of an item's bytes as an upload would cut them, and the ETag it would probably get. Memory: 1 MiB.
 
     Raises SkipFileError and OutputsError as reading does.
     """
     with open_source(item.source) as source:
         large = is_large(source.size_bytes)
         part_size_bytes = choose_part_size(source.size_bytes) if large else max(source.size_bytes, 1)
-        whole, parts, md5s = hashlib.sha256(), [], []
-        buffer = memoryview(bytearray(min(part_size_bytes, source.size_bytes)))
-        for start in range(0, source.size_bytes, part_size_bytes):
-            cancel.check()
-            view = buffer[: min(part_size_bytes, source.size_bytes - start)]
-            source.read_into(view, start)
-            whole.update(view)
-            parts.append(hashlib.sha256(view).digest())
-            md5s.append(hashlib.md5(view, usedforsecurity=False).digest())
+        whole = hashlib.sha256()
+        parts, md5s = [], []
+        buffer = memoryview(bytearray(min(MIB, source.size_bytes)))
+        for start, end in byte_ranges(source.size_bytes, part_size_bytes) or [(0, 0)]:
+            part, md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
+            for offset in range(start, end, MIB):
+                cancel.check()
+                view = buffer[: min(MIB, end - offset)]
+                source.read_into(view, offset)
+                for digest in (whole, part, md5):
+                    digest.update(view)
+            parts.append(part.digest())
+            md5s.append(md5.digest())
         source.check_unchanged()
-    if large:
-        return LocalDigests(whole.digest(), tuple(parts), multipart_etag(md5s))
-    md5 = md5s[0] if md5s else hashlib.md5(usedforsecurity=False).digest()
-    return LocalDigests(whole.digest(), (whole.digest(),), md5.hex())
+    return LocalDigests(whole.digest(), tuple(parts), multipart_etag(md5s) if large else md5s[0].hex())
 
 
 def content_type_of(item: UploadItem) -> str:

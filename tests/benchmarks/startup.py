@@ -9,7 +9,6 @@ starts it, the command line as a user does. A bare interpreter and one that impo
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import os
 import shutil
@@ -36,15 +35,14 @@ class Command:
 
 def commands() -> list[Command]:
     """The floors, then ours. Exits where the project is not installed in this Python."""
-    if importlib.util.find_spec("therock_outputs") is None:
-        sys.exit("startup: install the project in this Python first: pip install -e .")
     script = shutil.which("therock-outputs", path=str(Path(sys.executable).parent))
-    line = (script,) if script else (sys.executable, "-m", "therock_outputs")
+    if script is None:
+        sys.exit("startup: install the project in this Python first: pip install .")
     return [
         Command("python -c pass", (sys.executable, "-I", "-c", "pass")),
         Command("import pydantic_settings", (sys.executable, "-I", "-c", "import pydantic_settings")),
         Command("action, locate", (sys.executable, "-I", str(REPOSITORY / "entrypoint.py")), f"{RUN_ID}-linux"),
-        Command(f"{Path(line[0]).name} locate", (*line, "locate", "--run-id", RUN_ID), f"{RUN_ID}-linux"),
+        Command("therock-outputs locate", (script, "locate", "--run-id", RUN_ID), f"{RUN_ID}-linux"),
     ]
 
 

@@ -6,7 +6,9 @@ Faults happen at the socket: an answer of one's own, a reset after some bytes of
 from __future__ import annotations
 
 import contextlib
+import datetime
 import http.client
+import re
 import socket
 import struct
 import threading
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _CHUNK_BYTES = 65536
+_UPLOAD = re.compile(r"<Upload>.*?</Upload>", re.DOTALL)
+_UPLOAD_ID = re.compile(r"<UploadId>(.*?)</UploadId>")
+_INITIATED = re.compile(r"<Initiated>.*?</Initiated>")
 _NOT_FORWARDED = {"connection", "transfer-encoding", "content-length", "keep-alive"}
 
 
@@ -101,6 +106,7 @@ class FaultProxy:
         self.ended = threading.Event()
         self._lock = threading.Lock()
         self._counts: dict[tuple[str, str, bool], int] = {}
+        self._begun: dict[str, str] = {}
         self.url = ""
 
     def note(self, method: str, target: str, headers: dict[str, str]) -> Request:
@@ -112,6 +118,20 @@ class FaultProxy:
             request = Request(method, parts.path, query, headers, self._counts[counted])
             self.requests.append(request)
         return request
+
+    def with_times(self, request: Request, body: bytes) -> bytes:
+        """The answer with the times at which multipart uploads began through here: moto says 2010 of every one."""
+        if "uploads" not in request.query:
+            return body
+        text = body.decode()
+        if request.method == "POST":
+            for upload_id in _UPLOAD_ID.findall(text):
+                self._begun[upload_id] = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+            return body
+        for upload in _UPLOAD.findall(text):
+            begun = self._begun.get("".join(_UPLOAD_ID.findall(upload)), "2010-11-10T20:48:33.000Z")
+            text = text.replace(upload, _INITIATED.sub(f"<Initiated>{begun}</Initiated>", upload))
+        return text.encode()
 
     def count(self, matches: Callable[[Request], bool]) -> int:
         """How many requests `matches` holds for."""
@@ -177,9 +197,9 @@ class _Handler(BaseHTTPRequestHandler):
             if isinstance(fault, HoldUp):
                 while not fault.event.wait(0.05) and not self.owner.ended.is_set():
                     pass
-            self._forward(body, fault)
+            self._forward(request, body, fault)
 
-    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _serve
+    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _serve  # noqa: N815 - http.server calls them so
 
     def _read(self, length: int) -> bytes:
         return self.rfile.read(length) if length else b""
@@ -190,12 +210,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         self.connection.close()
 
-    def _forward(self, body: bytes, fault: Fault) -> None:
+    def _forward(self, request: Request, body: bytes, fault: Fault) -> None:
         upstream = http.client.HTTPConnection(self.owner.upstream.hostname or "", self.owner.upstream.port)
         with contextlib.closing(upstream):
             upstream.request(self.command, self.path, body=body, headers=dict(self.headers.items()))
             response = upstream.getresponse()
-            data = response.read()
+            data = self.owner.with_times(request, response.read())
             headers = {name: value for name, value in response.getheaders() if name.lower() not in _NOT_FORWARDED}
             length = response.getheader("content-length") if self.command == "HEAD" else None
         cut_after_bytes = fault.after_bytes if isinstance(fault, CutShort) else None

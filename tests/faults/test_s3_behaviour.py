@@ -14,11 +14,12 @@ from _therock_utils._s3_plan import MIB, SINGLE_PUT_LIMIT_BYTES
 from _therock_utils._transfer_types import Conflict, DownloadItem, OnConflict, Origin, UploadItem
 from _therock_utils.storage_backend import S3StorageBackend
 from _therock_utils.storage_location import StorageLocation
-from fakes.s3_fault_proxy import s3_error
+from fakes.s3_fault_proxy import Answer, s3_error
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from fakes.s3_fault_proxy import Request
     from faults.conftest import Bucket
 
 OURS = Origin("12", "build", "2")
@@ -113,6 +114,22 @@ def test_what_an_earlier_attempt_of_the_same_job_wrote_is_overwritten(
     assert bucket.get("run/a.log") == b"data"
 
 
+def test_a_link_is_skipped_and_so_in_conflict_with_nothing(
+    bucket: Bucket, backend: S3StorageBackend, tmp_path: Path
+) -> None:
+    _lay(bucket, "run/a.log", b"other bytes")
+    (tmp_path / "link").symlink_to("nowhere")
+    result = backend.upload([UploadItem(tmp_path / "link", bucket.at("run/a.log"))], on_conflict="error")
+    assert (len(result.skipped), result.failed, result.conflicts) == (1, (), ())
+
+
+def test_what_failed_is_not_called_overwritten(bucket: Bucket, backend: S3StorageBackend) -> None:
+    _lay(bucket, "run/a.log", b"other bytes")
+    bucket.proxy.rule = lambda request: s3_error(403, "AccessDenied") if request.is_write else None
+    result = backend.upload([bucket.item("run/a.log")])
+    assert (len(result.failed), result.conflicts) == (1, ())
+
+
 def test_an_object_that_may_not_be_looked_at_is_an_unknown_conflict(bucket: Bucket, backend: S3StorageBackend) -> None:
     _lay(bucket, "run/a.log", b"DATA")
     bucket.proxy.rule = lambda request: s3_error(403, "AccessDenied") if request.method == "HEAD" else None
@@ -147,12 +164,27 @@ def test_a_key_that_no_location_can_have_is_left_out_with_a_warning(
     assert "run/b//c" in caplog.text
 
 
-@pytest.mark.slow
-def test_ten_thousand_keys_are_listed_in_order_as_they_are(bucket: Bucket, backend: S3StorageBackend) -> None:
+def test_ten_thousand_keys_are_streamed_in_order_as_they_are(bucket: Bucket, backend: S3StorageBackend) -> None:
     keys = [f"run/{number:05}:+% #?~[\u00e9]" for number in range(10_001)]
-    result = backend.upload([bucket.item(key, b"") for key in keys])
-    assert len(result.stored) == len(keys)
-    assert [entry.location.relative_path for entry in backend.list_objects(bucket.at("run"))] == keys
+
+    def page(request: Request) -> Answer:
+        start = int(request.query.get("continuation-token", "0"))
+        more = f"<NextContinuationToken>{start + 1000}</NextContinuationToken>" if start + 1000 < len(keys) else ""
+        entries = "".join(
+            f"<Contents><Key>{key}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>x</ETag><Size>1</Size>"
+            "</Contents>"
+            for key in keys[start : start + 1000]
+        )
+        truncated = str(bool(more)).lower()
+        body = f"<ListBucketResult><IsTruncated>{truncated}</IsTruncated>{more}{entries}</ListBucketResult>"
+        return Answer(200, body.encode())
+
+    bucket.proxy.rule = page
+    listing = backend.list_objects(bucket.at("run"))
+    assert next(listing).location.relative_path == keys[0]
+    assert len(bucket.proxy.requests) < 11  # the first key is here before the last page
+    assert [entry.location.relative_path for entry in listing] == keys[1:]
+    assert len(bucket.proxy.requests) == 11
 
 
 def test_small_and_large_objects_go_up_and_down_together(

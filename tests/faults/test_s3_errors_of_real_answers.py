@@ -61,7 +61,7 @@ def _error_of(bucket: Bucket, name: str, connection: S3Connection | None = None)
     ],
 )
 def test_a_permanent_answer_is_known_by_its_code_asked_once_and_comes_with_a_remedy(
-    bucket: Bucket, name: str, status: int, code: str, kind: type[_errors.OutputsError], remedy: str
+    bucket: Bucket, name: str, *, status: int, code: str, kind: type[_errors.OutputsError], remedy: str
 ) -> None:
     bucket.proxy.rule = lambda _: s3_error(status, code)
     error = _error_of(bucket, name)

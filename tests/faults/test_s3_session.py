@@ -67,7 +67,8 @@ def test_the_endpoint_is_found_where_boto3_finds_it(
     config = tmp_path / "config"
     config.write_text(
         f"[profile there]\nendpoint_url = {url}\n"
-        f"[profile service]\nendpoint_url = http://127.0.0.1:1\nservices = here\n[services here]\ns3 =\n  endpoint_url = {url}\n"
+        "[profile service]\nendpoint_url = http://127.0.0.1:1\nservices = here\n"
+        f"[services here]\ns3 =\n  endpoint_url = {url}\n"
     )
     monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
     if place.startswith("AWS_"):
@@ -161,6 +162,13 @@ def test_credentials_come_from_the_profile(bucket: Bucket, monkeypatch: pytest.M
     assert _signer(bucket.proxy.requests[0]).startswith("AKIAPROFILE/")
 
 
+def test_half_of_a_pair_of_credentials_is_a_credentials_error(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    result = S3StorageBackend().upload([bucket.item("a")])
+    assert [type(item.error) for item in result.failed] == [_errors.CredentialsError]
+    assert "AWS_SECRET_ACCESS_KEY" in result.failed[0].error.why
+
+
 def test_a_profile_that_does_not_exist_is_a_credentials_error(monkeypatch: pytest.MonkeyPatch) -> None:
     clean_aws_environment(monkeypatch)
     monkeypatch.setenv("AWS_PROFILE", "missing")
@@ -205,6 +213,24 @@ def test_credentials_that_run_out_are_renewed_for_both_clients(bucket: Bucket, m
     signers = [_signer(request).partition("/")[0] for request in bucket.proxy.requests]
     assert len(set(signers)) == 3
     assert set(signers) <= set(renewals)
+
+
+def test_a_denial_says_whose_the_credentials_are(
+    bucket: Bucket, moto_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", moto_url)
+    bucket.proxy.rule = lambda _: s3_error(403, "AccessDenied")
+    result = S3StorageBackend().upload([bucket.item("a"), bucket.item("b")])
+    assert "which are arn:aws:sts::123456789012:user/moto" in result.failed[0].error.remedy
+
+
+def test_a_denial_is_told_though_nobody_says_whose_the_credentials_are(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:1")
+    bucket.proxy.rule = lambda _: s3_error(403, "AccessDenied")
+    result = S3StorageBackend().upload([bucket.item("a")])
+    assert type(result.failed[0].error) is _errors.NotPermittedError
 
 
 def test_credentials_that_cannot_be_renewed_are_told_as_such(bucket: Bucket) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import obstore
@@ -22,7 +23,6 @@ from fakes.s3_fault_proxy import Answer, HoldUp, Reset, Stall, s3_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from fakes.s3_fault_proxy import Fault, Request
     from faults.conftest import Bucket
@@ -34,6 +34,10 @@ def _large_file(tmp_path: Path, name: str = "large.tar.xz") -> Path:
     path = tmp_path / name
     path.write_bytes(os.urandom(MIB) * (LARGE_BYTES // MIB))
     return path
+
+
+def _is_obstores_abort(request: Request) -> bool:
+    return request.method == "DELETE" and request.headers.get("user-agent") == "therock-outputs"
 
 
 @pytest.mark.parametrize(
@@ -116,6 +120,17 @@ def test_after_a_failed_multipart_upload_nothing_is_left_open(
     assert bucket.keys() == []
 
 
+def test_an_upload_that_obstore_could_not_abort_is_found_and_aborted(
+    bucket: Bucket, impatient_backend: S3StorageBackend, tmp_path: Path
+) -> None:
+    bucket.proxy.rule = lambda request: (
+        s3_error(500, "InternalError") if request.is_part or _is_obstores_abort(request) else None
+    )
+    impatient_backend.upload([UploadItem(_large_file(tmp_path), bucket.at("folder/large.tar.xz"))])
+    assert bucket.proxy.count(_is_obstores_abort) > 0
+    assert bucket.open_uploads() == []
+
+
 def test_an_open_upload_that_may_not_be_aborted_is_named_in_the_report(
     bucket: Bucket, impatient_backend: S3StorageBackend, tmp_path: Path
 ) -> None:
@@ -130,13 +145,16 @@ def test_an_open_upload_that_may_not_be_aborted_is_named_in_the_report(
     assert bucket.at("large.tar.xz").s3_uri in result.failed[0].error.remedy
 
 
-def test_uploads_of_others_to_the_same_keys_stay_open(
+def test_multipart_uploads_that_others_began_stay_open(
     bucket: Bucket, impatient_backend: S3StorageBackend, tmp_path: Path
 ) -> None:
-    bucket.client.create_multipart_upload(Bucket=bucket.name, Key="other.tar.xz")
-    bucket.proxy.rule = lambda request: s3_error(500, "InternalError") if request.is_part else None
+    for key in ("large.tar.xz", "other.tar.xz"):
+        bucket.client.create_multipart_upload(Bucket=bucket.name, Key=key)  # in 2010, as moto says
+    bucket.proxy.rule = lambda request: (
+        s3_error(500, "InternalError") if request.is_part or _is_obstores_abort(request) else None
+    )
     impatient_backend.upload([UploadItem(_large_file(tmp_path), bucket.at("large.tar.xz"))])
-    assert bucket.open_uploads() == ["other.tar.xz"]
+    assert bucket.open_uploads() == ["large.tar.xz", "other.tar.xz"]
 
 
 @pytest.mark.parametrize(
@@ -298,6 +316,37 @@ def test_a_file_that_vanishes_after_the_folder_was_read_is_skipped(
     assert result.failed == ()
 
 
+def test_a_file_that_vanishes_before_it_is_compared_is_skipped(
+    bucket: Bucket, backend: S3StorageBackend, tmp_path: Path
+) -> None:
+    gone = tmp_path / "gone.log"
+    gone.write_bytes(b"DATA")
+    bucket.client.put_object(Bucket=bucket.name, Key="gone.log", Body=b"data")
+
+    def rule(request: Request) -> Fault:
+        if request.is_listing:
+            gone.unlink(missing_ok=True)
+        return None
+
+    bucket.proxy.rule = rule
+    result = backend.upload([UploadItem(gone, bucket.at("gone.log"))], on_conflict="error")
+    assert (len(result.skipped), result.failed, result.conflicts) == (1, (), ())
+
+
+@pytest.mark.parametrize("key", ["mem", "oom_score"])
+def test_a_file_that_cannot_be_read_or_has_more_bytes_than_it_says_is_a_failure(
+    bucket: Bucket, backend: S3StorageBackend, key: str
+) -> None:
+    path = Path("/proc/self") / key
+    if not path.exists():
+        pytest.skip("this platform has no such file")
+    result = backend.upload([UploadItem(path, bucket.at(key)), bucket.item("other")])
+    assert [type(item.error) for item in result.failed] == [
+        _errors.LocalFileError if key == "mem" else _errors.IntegrityError
+    ]
+    assert bucket.keys() == ["other"]
+
+
 def test_a_cancel_in_a_multipart_upload_leaves_none_open_and_says_what_was_not_stored(
     bucket: Bucket, backend: S3StorageBackend, tmp_path: Path
 ) -> None:
@@ -335,6 +384,23 @@ def test_a_cancel_while_parts_hang_returns_and_leaves_no_multipart_upload_open(
     assert bucket.open_uploads() == []
     assert bucket.at("large.tar.xz") in {item.location for item in result.failed}
     assert {stored.location.relative_path for stored in result.stored} == set(bucket.keys())
+    released.set()
+
+
+def test_a_cancel_while_parts_and_obstores_abort_hang_leaves_no_multipart_upload_open(
+    bucket: Bucket, backend: S3StorageBackend, tmp_path: Path
+) -> None:
+    cancel, released = CancelToken(), threading.Event()
+
+    def rule(request: Request) -> Fault:
+        if request.is_part:
+            cancel.cancel(15)
+        return HoldUp(released) if request.is_part or _is_obstores_abort(request) else None
+
+    bucket.proxy.rule = rule
+    result = backend.upload([UploadItem(_large_file(tmp_path), bucket.at("large.tar.xz"))], cancel=cancel)
+    assert bucket.open_uploads() == []
+    assert [(type(item.error), item.error.remedy) for item in result.failed] == [(_errors.CancelledError, "")]
     released.set()
 
 

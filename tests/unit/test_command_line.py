@@ -11,7 +11,6 @@ from therock_outputs.command_line import check_input_names, load_settings, sugge
 from therock_outputs.mode_names import Mode
 from therock_outputs.settings import input_fields
 
-
 pytestmark = pytest.mark.usefixtures("no_job")
 
 
