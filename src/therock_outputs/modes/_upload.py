@@ -127,8 +127,8 @@ def upload_in_steps(
     result = uploader.result + UploadResult(failed=tuple(item for part in parts for item in part.refused))
     warnings, missing = missing_findings(parts)
     cancelled = CancelledError(context.cancel.signal_number) if context.cancel.cancelled else None
-    error = cancelled or error_of(result) or stop or missing
-    if stop is not None and error is not stop:
+    decisive = cancelled or error_of(result) or stop or missing
+    if stop is not None and decisive is not stop:
         warnings = (*warnings, f"the pages are not complete: {stop.what}")
     report = Report(
         mode=context.settings.mode,
@@ -140,7 +140,7 @@ def upload_in_steps(
         page=None,
         notices=context.target.notices,
         warnings=(*context.warnings, *warnings, *_conflict_warnings(result)),
-        error=error,
+        error=decisive,
         staging_dir=context.staging_dir,
         dry_run=context.settings.dry_run,
     )
