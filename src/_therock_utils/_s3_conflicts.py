@@ -81,6 +81,7 @@ class ConflictFinder:
             by_bucket.setdefault(location.bucket, {})[location.relative_path] = location
         for bucket, keys in sorted(by_bucket.items()):
             try:
+                self._connection.store(bucket)  # without credentials nothing can be written: no need to look around
                 listed.update(self._list_ours(bucket, keys))
             except CancelledError:
                 break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from therock_outputs.report import has_one_cause
@@ -33,7 +34,7 @@ def render_summary(report: Report, *, workspace: Workspace, room_bytes: int) -> 
     The details go first, all of them: half a folded list would take in what follows it.
     """
     head = "\n".join(_head(report, workspace))
-    details = "\n".join(_details(report))
+    details = "\n".join(_details(report, workspace))
     text = f"{head}\n{details}" if details else head
     if len(text.encode()) <= room_bytes:
         return text
@@ -109,12 +110,12 @@ def _link_cell(report: Report, part: Part, workspace: Workspace) -> str:
     return " · ".join(cells)
 
 
-def _details(report: Report) -> Iterable[str]:
+def _details(report: Report, workspace: Workspace) -> Iterable[str]:
     told_once = has_one_cause(report.result)  # it stands on top
     yield from _list(
         "Not stored",
         report.result.failed,
-        lambda item: code(item.path) if told_once else f"{code(item.path)}: {prose(item.error.what)}",
+        lambda item: code(workspace.shown(Path(item.path))) + ("" if told_once else f": {prose(item.error.what)}"),
     )
     yield from _list(
         "Conflicts",

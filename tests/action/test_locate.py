@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import TYPE_CHECKING
 
@@ -12,9 +13,8 @@ from fakes import markdown
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fakes.runner import FakeRunner
+    from fakes.runner import FakeRunner, Invocation, Launch
 
-Job = "Callable[..., FakeRunner]"
 CI = "https://therock-ci-artifacts.s3.amazonaws.com/15948739823-linux"
 
 
@@ -111,7 +111,7 @@ def test_no_summary_is_written_where_none_is_wanted(job: Callable[..., FakeRunne
 
 
 def test_the_token_is_masked_before_anything_else_is_said_and_shown_nowhere(job: Callable[..., FakeRunner]) -> None:
-    runner = job(token="ghs_0123456789abcdef", masks=())
+    runner = job(token="ghs_0123456789abcdef")
     result = runner.run({"mode": "locate", "stage": "ghs_0123456789abcdef"})
     assert result.commands[0].name == "add-mask"
     assert "ghs_0123456789abcdef" not in result.log
@@ -135,9 +135,8 @@ def test_a_workspace_full_of_python_files_does_not_reach_the_program(job: Callab
     assert result.succeeded, result.log
 
 
-@pytest.mark.parametrize("folder", [".therock-outputs", ""])
 def test_a_report_file_that_cannot_be_written_is_a_warning_and_the_outputs_are_there(
-    job: Callable[..., FakeRunner], folder: str
+    job: Callable[..., FakeRunner],
 ) -> None:
     runner = job()
     (runner.workspace / ".therock-outputs").symlink_to(runner.root)
@@ -158,9 +157,7 @@ def test_a_file_of_the_runner_that_cannot_be_written_fails_with_one_error(
     runner = job()
     launcher = runner.launcher
 
-    def launch(invocation: object) -> object:
-        import dataclasses
-
+    def launch(invocation: Invocation) -> Launch:
         broken = {**invocation.environment, variable: "/nowhere/file"}
         return launcher(dataclasses.replace(invocation, environment=broken))
 

@@ -18,6 +18,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -339,6 +340,7 @@ def check_folder(folder: Path, *, quick: bool) -> None:
 def main() -> int:
     """Measure, print the table, and return 1 where a transfer failed or arrived wrong."""
     chosen = arguments()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that nginx and the folder go away too
     sides, loads = chosen.sides.split(","), chosen.loads.split(",")
     rounds = 1 if chosen.quick else chosen.rounds
     latency_ms = chosen.latency_ms if DELAYED in loads else 0.0

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import pathlib
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -309,8 +312,6 @@ def test_only_regular_archives_directly_in_the_folder_are_taken(workspace: Path)
 
 @pytest.mark.parametrize("linked", ["logs", "logs/ccache", "artifacts", "base/aux-overlay", "base"])
 def test_a_folder_of_the_build_that_is_a_link_is_not_followed_and_that_is_told(workspace: Path, linked: str) -> None:
-    import shutil
-
     outside = write_tree(
         workspace / "outside",
         {
@@ -344,3 +345,94 @@ def test_an_archive_that_finds_no_room_is_a_local_file_error(workspace: Path, mo
         upload(workspace)
     assert "No space left on device" in caught.value.why
     assert caught.value.exit_code == 8
+
+
+@pytest.mark.parametrize("mode", [Mode.UPLOAD_BUILD, Mode.UPLOAD_STAGE])
+def test_without_pages_the_files_are_stored_and_no_page_is_linked(workspace: Path, mode: Mode) -> None:
+    report = upload(workspace, mode, index="none", bucket="mine")
+    assert report.exit_code == 0
+    assert not [key for key in keys(report) if key.endswith(".html")]
+    assert report.outputs["log_url"] == ""
+
+
+@pytest.mark.parametrize("status", ["failure", "cancelled"])
+def test_archives_of_a_build_that_did_not_succeed_are_not_stored(workspace: Path, status: str) -> None:
+    report = upload(workspace, job_status=status)
+    assert (report.exit_code, report.warnings) == (0, ())
+    assert not [key for key in keys(report) if ".tar." in key and not key.startswith("logs/")]
+
+
+def refuse_to(monkeypatch: pytest.MonkeyPatch, target: object, call: str, ending: str) -> None:
+    """Let `call` fail for paths with that ending, as it does without permission; root has every permission."""
+    allowed = getattr(target, call)
+
+    def refusing(path: Any, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - as the call's
+        if str(path).endswith(ending):
+            raise PermissionError(13, "Permission denied", str(path))
+        return allowed(path, *arguments, **options)
+
+    monkeypatch.setattr(target, call, refusing)
+
+
+def test_a_folder_of_archives_that_cannot_be_read_is_a_local_file_error(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse_to(monkeypatch, os, "scandir", "artifacts")
+    with pytest.raises(LocalFileError, match="artifacts' cannot be read"):
+        upload(workspace)
+
+
+def test_a_part_of_the_build_that_cannot_be_looked_at_is_a_local_file_error(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse_to(monkeypatch, pathlib.Path, "lstat", "aux-overlay")
+    with pytest.raises(LocalFileError, match="aux-overlay' cannot be looked at"):
+        upload(workspace)
+
+
+def test_an_archive_that_cannot_be_read_fails_and_the_rest_is_stored(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "blas_lib_gfx1151.tar.zst"
+    write_tree(workspace / "build" / "artifacts", {f"{name}.sha256sum": digest("archive")})
+    refuse_to(monkeypatch, os, "open", name)
+    report = upload(workspace)
+    assert report.exit_code == 8
+    assert [item.location.relative_path for item in report.result.failed] == [f"{P}/{name}"]
+    assert "logs/g/a.log" in keys(report)
+
+
+def test_an_archive_whose_sidecar_cannot_be_read_is_not_published(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "blas_lib_gfx1151.tar.zst"
+    write_tree(workspace / "build" / "artifacts", {f"{name}.sha256sum": digest("archive")})
+    refuse_to(monkeypatch, pathlib.Path, "open", ".sha256sum")
+    report = upload(workspace)
+    assert report.exit_code == 6
+    assert name not in keys(report)
+
+
+def test_the_resource_profile_lies_at_the_root_of_the_logs_a_second_time(workspace: Path) -> None:
+    write_tree(workspace / "build" / "logs" / "therock-build-prof", {"comp-summary.md": "costs", "other.md": "x"})
+    upload(workspace)
+    tree = read_tree(workspace / STAGED / P / "logs" / "g")
+    assert tree["comp-summary.md"] == tree["therock-build-prof/comp-summary.md"] == b"costs"
+    assert "other.md" not in tree
+
+
+def test_the_page_of_a_stage_is_written_where_no_server_does_it(workspace: Path) -> None:
+    report = upload(workspace, Mode.UPLOAD_STAGE, bucket="mine")
+    assert report.outputs["log_url"] == f"https://mine.s3.amazonaws.com/{P}/logs/math-libs/index.html"
+    assert "logs/math-libs/index.html" in keys(report)
+
+
+def test_raw_logs_of_which_none_could_be_archived_make_no_archive_and_are_told(workspace: Path) -> None:
+    raw = workspace / "build" / "logs" / "ccache" / "raw.log"
+    raw.unlink()
+    raw.symlink_to(workspace / "build" / "logs" / "a.log")
+    report = upload(workspace)
+    assert "logs/g/ccache_logs.tar.zst" not in keys(report)
+    assert [(file.path, file.reason) for file in report.result.skipped] == [
+        ("logs/ccache/raw.log", "it is a symbolic link")
+    ]

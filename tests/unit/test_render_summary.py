@@ -63,6 +63,11 @@ def test_what_failed_is_on_top_with_reason_and_remedy_and_its_files_below() -> N
     assert "- `m.json`" in lines
 
 
+def test_files_of_the_workspace_are_named_as_the_job_knows_them() -> None:
+    result = UploadResult(failed=(failed(str(WORKSPACE_FOLDER / "build/logs/a.log"), IntegrityError("changed")),))
+    assert "- `build/logs/a.log`\n" in rendered(report(result=result))
+
+
 def test_reasons_that_differ_are_told_with_each_file() -> None:
     causes = (IntegrityError("a changed"), ServiceUnavailableError("no answer for b"))
     result = UploadResult(failed=tuple(failed(path, error) for path, error in zip("ab", causes, strict=True)))
