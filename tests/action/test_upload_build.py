@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import signal
+import subprocess
 import sys
 import tarfile
 import time
@@ -18,7 +19,6 @@ from fakes.runner import PROJECT, Invocation, Launch
 from fakes.trees import digest, read_tree, write_tree
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable
     from pathlib import Path
 
