@@ -68,9 +68,17 @@ class Folder:
     @classmethod
     def open(cls, path: Path, *, create: bool = False) -> Folder:
         """Open a folder that the caller trusts, through symbolic links if need be. Raises OSError."""
-        if create:
-            with suppress(FileExistsError):  # told better below, where it is a file
-                path.mkdir(parents=True, exist_ok=True)
+        try:
+            return cls._open_trusted(path)
+        except FileNotFoundError:
+            if not create:
+                raise
+        with suppress(FileExistsError):  # told better below, where it is a file
+            path.mkdir(parents=True, exist_ok=True)
+        return cls._open_trusted(path)
+
+    @classmethod
+    def _open_trusted(cls, path: Path) -> Folder:
         if _HAS_FOLDER_DESCRIPTORS:
             return cls(path, os.open(path, _FOLDER_FLAGS & ~getattr(os, "O_NOFOLLOW", 0)))
         if not stat.S_ISDIR(path.stat().st_mode):
@@ -167,6 +175,7 @@ class NewFile:
         self._folder = folder
         self._temporary_name = f".therock-outputs-{secrets.token_hex(8)}.partial"
         self._descriptor: int | None = folder.open_new(self._temporary_name)
+        self._moved = False
 
     def __enter__(self) -> Self:
         return self
@@ -177,7 +186,8 @@ class NewFile:
         try:
             self._close()
         finally:
-            self._folder.remove(self._temporary_name)
+            if not self._moved:
+                self._folder.remove(self._temporary_name)
 
     @property
     def sha256(self) -> str:
@@ -202,6 +212,7 @@ class NewFile:
         """Give it its name; a file of that name is replaced."""
         self._close()
         self._folder.replace(self._temporary_name, name)
+        self._moved = True
 
     def publish_new(self, name: str) -> None:
         """Give it its name only where nothing has it; raises FileExistsError otherwise.
@@ -219,6 +230,7 @@ class NewFile:
                 raise
             os.close(self._folder.open_new(name))
             self._folder.replace(self._temporary_name, name)
+            self._moved = True
 
     def _close(self) -> None:
         descriptor, self._descriptor = self._descriptor, None

@@ -56,7 +56,8 @@ class Copies:
             outcomes = dict(self._outcomes)
         cancelled = CancelledError(self._cancel.signal_number)
         for source, destination in pairs:
-            outcomes.setdefault(destination, FailedItem(source.relative_path, destination, cancelled))
+            if destination not in outcomes:
+                outcomes[destination] = FailedItem(source.relative_path, destination, cancelled)
         ordered = [outcomes[at] for at in sorted(outcomes, key=lambda at: (at.bucket, at.relative_path.encode()))]
         return UploadResult(
             stored=tuple(outcome for outcome in ordered if isinstance(outcome, StoredObject)),

@@ -92,7 +92,8 @@ class Download:
             new_file.__exit__(None, None, None)
         cancelled = CancelledError(self._cancel.signal_number)
         for at, item in enumerate(items):
-            outcomes.setdefault(at, FailedItem(str(item.target), item.location, cancelled))
+            if at not in outcomes:
+                outcomes[at] = FailedItem(str(item.target), item.location, cancelled)
         ordered = [outcomes[at] for at in range(len(items))]
         return DownloadResult(
             tuple(outcome for outcome in ordered if isinstance(outcome, DownloadedFile)),

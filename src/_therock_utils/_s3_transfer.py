@@ -148,7 +148,8 @@ class Upload:
             outcomes = dict(self._outcomes)
         cancelled = CancelledError(self._options.cancel.signal_number)
         for at, (item, _) in wanted.items():
-            outcomes.setdefault(at, FailedItem(item.label, at, cancelled))
+            if at not in outcomes:
+                outcomes[at] = FailedItem(item.label, at, cancelled)
         ordered = [outcomes[at] for at in sorted(outcomes, key=_order)]
         failed = [outcome for outcome in ordered if isinstance(outcome, FailedItem)]
         stored = [outcome for outcome in ordered if isinstance(outcome, StoredObject)]

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).resolve().parents[2]
 BUCKET = "benchmark"
 BOTO3_THREADS = 10
+WARM_UP_BYTES = 20_000_000
 TIMEOUT_SECONDS = 600.0
 WATCH_SECONDS = 0.01
 SIDES = ("ours", "boto3", "s5cmd", "aws")
@@ -209,6 +210,10 @@ def _ours(direction: Direction) -> Prepare:
     from _therock_utils.storage_location import StorageLocation
 
     backend = S3StorageBackend()
+    if direction == "upload":  # connect as far as boto3's side does: the HEAD after a multipart upload needs a client
+        warm_up = UploadItem(bytes(WARM_UP_BYTES), StorageLocation(BUCKET, f"warm-up/{os.getpid()}"))
+        if backend.upload([warm_up]).failed:
+            raise ClientError("the warm-up failed")
 
     def upload(files: Files) -> Callable[[], Check]:
         items = [UploadItem(path, StorageLocation(BUCKET, key)) for path, key, _ in files]
