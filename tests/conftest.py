@@ -10,7 +10,10 @@ import pytest
 
 # Things that are no program on PATH: the variable that says where they are (.ci/run sets them).
 _VARIABLES = {"image": "THEROCK_OUTPUTS_IMAGE", "ministack": "THEROCK_OUTPUTS_MINISTACK"}
-_FILES = {"locales": "/usr/share/i18n/locales/en_US"}
+_FILES = {
+    "locales": "/usr/share/i18n/locales/en_US",
+    "nginx-lua": "/usr/lib/nginx/modules/ngx_http_lua_module.so",
+}
 
 
 def _is_here(name: str) -> bool:

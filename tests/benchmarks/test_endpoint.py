@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from mypy_boto3_s3 import S3Client
 
-pytestmark = pytest.mark.needs("nginx")
+pytestmark = pytest.mark.needs("nginx", "nginx-lua")
 BUCKET = "benchmark"
 PART_BYTES = 5 * 1024 * 1024
 
