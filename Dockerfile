@@ -19,7 +19,7 @@ RUN /opt/build/bin/python -m pip wheel --no-deps --no-build-isolation --wheel-di
 
 FROM python:3.13-slim-trixie
 LABEL org.opencontainers.image.title="therock-outputs" \
-      org.opencontainers.image.description="Uploads, finds, fetches and indexes the outputs of TheRock's workflow runs in S3" \
+      org.opencontainers.image.description="Where the outputs of a ROCm CI run live in S3, and how they get there" \
       org.opencontainers.image.licenses="MIT"
 # The base image ships the standard library without bytecode; without it every step would compile what it imports.
 RUN python -m compileall -q --invalidation-mode unchecked-hash -x '/(site-packages|dist-packages|test|idlelib|turtledemo|ensurepip|tkinter)/' \

@@ -1,19 +1,21 @@
 """The interface of every storage backend, and what is the same in all of them.
 
-A backend implements `upload`, `list_objects`, `copy`, `put_new` and `download`, which report each object's failure as
-data. The short calls of the specification (`upload_file`, `upload_directory`, ...) are built on them here and raise.
+A backend implements `upload`, `copy` and `download`, which report each object's failure as data, and `list_objects`,
+`read_small` and `replace`, which raise. The short calls of the specification (`upload_file`, `upload_directory`, ...)
+are built on them here and raise.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from _therock_utils._errors import IncompleteError
+from _therock_utils._errors import IncompleteError, InputError, IntegrityError
 from _therock_utils._files import walk_files
 from _therock_utils._globs import is_selected
-from _therock_utils._keys import key_fault
-from _therock_utils._transfer_types import UploadItem
+from _therock_utils._keys import key_fault, quote
+from _therock_utils._transfer_types import SMALL_OBJECT_LIMIT_BYTES, UploadItem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
         ListedObject,
         OnConflict,
         Origin,
+        StoredBytes,
         StoredObject,
         UploadResult,
     )
@@ -52,11 +55,12 @@ class StorageBackend(ABC):
         """
 
     @abstractmethod
-    def list_objects(self, location: StorageLocation) -> Iterator[ListedObject]:
+    def list_objects(self, location: StorageLocation, *, cancel: CancelToken | None = None) -> Iterator[ListedObject]:
         """Everything below `location`, recursively, streamed in key order.
 
         By whole segments: below `12345-linux` is nothing of `12345-linux2`, and nor is an object of that very key.
-        A location with nothing below it gives nothing. Raises an OutputsError where listing is refused or fails.
+        A location with nothing below it gives nothing. Raises an OutputsError where listing is refused or fails, and
+        CancelledError within about a second of a cancel, also while a request hangs.
         """
 
     @abstractmethod
@@ -73,8 +77,35 @@ class StorageBackend(ABC):
         """
 
     @abstractmethod
-    def put_new(self, location: StorageLocation, data: bytes, content_type: str) -> StoredObject:
-        """Store `data` only where no object has that key. Raises ConflictError where one has."""
+    def read_small(self, location: StorageLocation, *, cancel: CancelToken | None = None) -> StoredBytes | None:
+        """An object's bytes and etag; None where there is no object.
+
+        Raises IntegrityError for an object above SMALL_OBJECT_LIMIT_BYTES, an OutputsError where reading is refused or
+        fails, and CancelledError as `list_objects` does.
+        """
+
+    @abstractmethod
+    def replace(
+        self,
+        location: StorageLocation,
+        data: bytes,
+        content_type: str,
+        *,
+        etag: str,
+        cancel: CancelToken | None = None,
+    ) -> StoredObject:
+        """Store `data` only where the object still is the one that `read_small` gave `etag` for.
+
+        An `etag` of "" means: only where there is no object. Raises ConflictError where that is not so, an OutputsError
+        where writing is refused or fails, and CancelledError as `list_objects` does; whether the object is stored is
+        not known then.
+        """
+
+    def put_new(
+        self, location: StorageLocation, data: bytes, content_type: str, *, cancel: CancelToken | None = None
+    ) -> StoredObject:
+        """Store `data` only where no object has that key. Raises as `replace` does."""
+        return self.replace(location, data, content_type, etag="", cancel=cancel)
 
     @abstractmethod
     def download(self, items: Sequence[DownloadItem], *, cancel: CancelToken | None = None) -> DownloadResult:
@@ -148,6 +179,30 @@ class StorageBackend(ABC):
         start = len(source.relative_path) + 1 if source.relative_path else 0
         found = self.list_files(source, include, exclude)
         return self.copy_files([(location, dest.child(location.relative_path[start:])) for location in found])
+
+
+def check_destinations(destinations: Iterable[StorageLocation], *, across_buckets: bool = False) -> None:
+    """Raise InputError where one is a bucket's root, or two are the same (with `across_buckets`, have the same key)."""
+    names = [quote(at.relative_path) if across_buckets else at.s3_uri for at in _with_key(destinations)]
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        message = f"{len(twice)} objects would be written twice, the first is {min(twice)}"
+        raise InputError(message, remedy="Give every file a destination of its own.")
+
+
+def too_large(name: str, size_bytes: int) -> IntegrityError:
+    """The object `name` is none of those that `read_small` reads."""
+    return IntegrityError(
+        f"the object {quote(name)} is too large",
+        why=f"it has {size_bytes} bytes, at most {SMALL_OBJECT_LIMIT_BYTES} were expected",
+    )
+
+
+def _with_key(locations: Iterable[StorageLocation]) -> Iterator[StorageLocation]:
+    for at in locations:
+        if not at.relative_path:
+            raise InputError("an object needs a key", why=f"{at.s3_uri} is the bucket's root")
+        yield at
 
 
 def _raise_first(failed: Sequence[FailedItem]) -> None:

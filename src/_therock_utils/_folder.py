@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 TEMPORARY_NAME = re.compile(r"\.therock-outputs-[0-9a-f]{16}\.partial")
 """Names of files that are still being written; no object may have such a name."""
 
+LOCK_NAME = f".therock-outputs-{0:016x}.partial"
+"""A file that stands for a folder that is held."""
+
 _HAS_FOLDER_DESCRIPTORS = {os.open, os.mkdir, os.stat, os.unlink, os.rename, os.link} <= os.supports_dir_fd
 _FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 _NEW_FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
@@ -106,6 +109,11 @@ class Folder:
     ) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)
+
+    @property
+    def descriptor(self) -> int | None:
+        """The open folder; None where the platform has no such descriptors."""
+        return self._descriptor
 
     def lookup(self, name: str) -> os.stat_result | None:
         """What lies under `name`, not following it; None where there is nothing. Raises OSError."""

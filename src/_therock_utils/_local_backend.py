@@ -6,7 +6,6 @@ import datetime
 import hashlib
 import os
 import stat
-from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -14,13 +13,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from _therock_utils._backend_base import StorageBackend
-from _therock_utils._errors import (
-    ConflictError,
-    InputError,
-    IntegrityError,
-    NotFoundError,
-)
+from _therock_utils._backend_base import StorageBackend, check_destinations, too_large
+from _therock_utils._cancel import CancelToken
+from _therock_utils._errors import ConflictError, IntegrityError, NotFoundError
 from _therock_utils._files import is_junction, kind_fault
 from _therock_utils._folder import (
     TEMPORARY_NAME,
@@ -30,15 +25,18 @@ from _therock_utils._folder import (
     check_names,
     local_file_error,
 )
+from _therock_utils._folder_lock import exclusive
 from _therock_utils._keys import key_fault, quote
 from _therock_utils._local_batch import Batch
 from _therock_utils._source_file import BytesSource, SourceFile
 from _therock_utils._transfer_types import (
+    SMALL_OBJECT_LIMIT_BYTES,
     Conflict,
     DownloadedFile,
     DownloadResult,
     FailedItem,
     ListedObject,
+    StoredBytes,
     StoredObject,
     UploadResult,
 )
@@ -48,7 +46,6 @@ from _therock_utils.storage_location import StorageLocation
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from _therock_utils._cancel import CancelToken
     from _therock_utils._transfer_types import DownloadItem, OnConflict, Origin, UploadItem
 
 
@@ -76,7 +73,7 @@ class LocalStorageBackend(StorageBackend):
 
         A file that is there with the same bytes is left as it is.
         """
-        _check_destinations(items)
+        check_destinations([item.destination for item in items], across_buckets=True)
         if on_conflict == "error":
             refused = self._refusal(items, cancel)
             if refused is not None:
@@ -87,13 +84,16 @@ class LocalStorageBackend(StorageBackend):
             batch.store(item.label, item.destination, self._path(item.destination), step)
         return batch.result()
 
-    def list_objects(self, location: StorageLocation) -> Iterator[ListedObject]:
+    def list_objects(self, location: StorageLocation, *, cancel: CancelToken | None = None) -> Iterator[ListedObject]:
         """See StorageBackend; in S3's order, which is that of the keys' UTF-8 bytes."""
         path = self._path(location)
         try:
             with self._folder(location.relative_path):
                 pass  # no symbolic link is on the way
-            yield from self._list_below(location)
+            for listed in self._list_below(location):
+                if cancel is not None:
+                    cancel.check()
+                yield listed
         except FileNotFoundError:
             return
         except BlockedPathError as error:
@@ -109,30 +109,78 @@ class LocalStorageBackend(StorageBackend):
         cancel: CancelToken | None = None,
     ) -> UploadResult:
         """See StorageBackend. NotFoundError is the error of a source that is not there."""
+        check_destinations([destination for _, destination in pairs], across_buckets=True)
         batch = Batch(cancel)
         for source, destination in pairs:
             step = partial(self._copy_one, source, destination, cancel)
             batch.store(source.relative_path, destination, self._path(destination), step)
         return batch.result()
 
-    def put_new(self, location: StorageLocation, data: bytes, content_type: str) -> StoredObject:
-        """See StorageBackend. Exclusive also among processes that share the staging directory."""
+    def read_small(self, location: StorageLocation, *, cancel: CancelToken | None = None) -> StoredBytes | None:
+        """See StorageBackend. The etag is the SHA-256 of the bytes."""
+        try:
+            with self._open_object(location) as file:
+                if file.size_bytes > SMALL_OBJECT_LIMIT_BYTES:
+                    raise too_large(str(self._path(location)), file.size_bytes)
+                data = b"".join(file.chunks(cancel))
+        except NotFoundError:
+            return None
+        return StoredBytes(data, hashlib.sha256(data).hexdigest())
+
+    def replace(
+        self,
+        location: StorageLocation,
+        data: bytes,
+        content_type: str,
+        *,
+        etag: str,
+        cancel: CancelToken | None = None,
+    ) -> StoredObject:
+        """See StorageBackend. Exclusive among processes that share the staging directory and use this call."""
+        cancel = cancel or CancelToken()
+        cancel.check()
         path = self._path(location)
-        folder_path, name = _split(location)
+        check_destinations([location])
         check_names(path, location.relative_path.split("/"))
         if self._dry_run:
-            with suppress(NotFoundError), self._open_object(location):
-                raise _exists(location)
+            self._check_version(location, etag, cancel)
         else:
             try:
-                with self._folder(folder_path, create=True) as folder, NewFile(folder) as new_file:
-                    new_file.write(data)
-                    new_file.publish_new(name)
+                self._replace(location, data, etag, cancel)
             except FileExistsError as error:
                 raise _exists(location) from error
+            except FileNotFoundError as error:
+                raise _changed(location, "it is gone") from error
             except OSError as error:
                 raise local_file_error(path, "written", error) from error
+        content_type = content_type or infer_content_type(location.relative_path)
         return self._stored(location, len(data), hashlib.sha256(data).hexdigest(), content_type)
+
+    def _replace(self, location: StorageLocation, data: bytes, etag: str, cancel: CancelToken) -> None:
+        folder_path, name = _split(location)
+        with (
+            self._folder(folder_path, create=not etag) as folder,
+            exclusive(folder, cancel),
+            NewFile(folder) as new_file,
+        ):
+            new_file.write(data)
+            if etag:
+                self._check_version(location, etag, cancel)
+                new_file.publish(name)
+            else:
+                new_file.publish_new(name)
+
+    def _check_version(self, location: StorageLocation, etag: str, cancel: CancelToken) -> None:
+        """Raise ConflictError where the object is not the one of `etag`; where there is one, if `etag` is ""."""
+        try:
+            with self._open_object(location) as file:
+                if not etag:
+                    raise _exists(location)
+                found = _digest(file.chunks(cancel))
+        except NotFoundError:
+            found = ""
+        if found != etag:
+            raise _changed(location, "another wrote it meanwhile" if found else "it is gone")
 
     def download(self, items: Sequence[DownloadItem], *, cancel: CancelToken | None = None) -> DownloadResult:
         """See StorageBackend. `dry_run` plays no part: it is about what is stored."""
@@ -328,28 +376,16 @@ def _digest(chunks: Iterable[bytes]) -> str:
     return digest.hexdigest()
 
 
-def _check_destinations(items: Sequence[UploadItem]) -> None:
-    """Raise InputError where two items have one destination, or one has the bucket's root."""
-    counts = Counter(item.destination.relative_path for item in items)
-    if "" in counts:
-        raise _no_key()
-    twice = sorted(key for key, count in counts.items() if count > 1)
-    if twice:
-        what = f"{len(twice)} objects would be written twice, the first is {quote(twice[0])}"
-        raise InputError(what, remedy="Give every file a destination of its own.")
-
-
 def _split(location: StorageLocation) -> tuple[str, str]:
     """The key's folder and last segment. Raises InputError for the bucket's root."""
+    check_destinations([location])
     folder_path, _, name = location.relative_path.rpartition("/")
-    if not name:
-        raise _no_key()
     return folder_path, name
-
-
-def _no_key() -> InputError:
-    return InputError("an object needs a key", why="the location is the bucket's root")
 
 
 def _exists(location: StorageLocation) -> ConflictError:
     return ConflictError(f"there is already an object {quote(location.relative_path)}")
+
+
+def _changed(location: StorageLocation, why: str) -> ConflictError:
+    return ConflictError(f"the object {quote(location.relative_path)} is no longer what it was", why=why)

@@ -34,16 +34,22 @@ class RunRecord:
     updated_at: datetime.datetime | None
 
 
+def variable(environment: Mapping[str, str], name: str) -> str:
+    """The variable `name` without white space around it: a value made from a YAML block ends in a line end."""
+    return environment.get(name, "").strip()
+
+
 def repository_of_environment(environment: Mapping[str, str]) -> Repository:
     """Repository in which this job runs; ROCm/TheRock where GITHUB_REPOSITORY is unset or empty."""
-    return Repository.parse(environment.get("GITHUB_REPOSITORY", "") or DEFAULT_REPOSITORY)
+    return Repository.parse(variable(environment, "GITHUB_REPOSITORY") or DEFAULT_REPOSITORY)
 
 
 def parse_flag(name: str, value: str) -> bool:
-    """Read a boolean environment value; empty is false. Raises InputError that names the variable."""
-    if value.lower() in _TRUE:
+    """Read a boolean environment value; blank is false. Raises InputError that names the variable."""
+    word = value.strip().lower()
+    if word in _TRUE:
         return True
-    if value.lower() in _FALSE:
+    if word in _FALSE:
         return False
     message = f"{name} is {quote(value)}, which is neither true nor false"
     raise InputError(message, remedy=f"Set {name} to true or false.")
@@ -58,9 +64,9 @@ def is_fork_in_environment(environment: Mapping[str, str], read_event: Callable[
     """
     if parse_flag("IS_PR_FROM_FORK", environment.get("IS_PR_FROM_FORK", "")):
         return True
-    if environment.get("GITHUB_EVENT_NAME", "") not in _PULL_REQUEST_EVENTS:
+    if variable(environment, "GITHUB_EVENT_NAME") not in _PULL_REQUEST_EVENTS:
         return False
-    path = environment.get("GITHUB_EVENT_PATH", "")
+    path = variable(environment, "GITHUB_EVENT_PATH")
     head_repository = _head_repository(_load_event(path, read_event), path)
     return head_repository is None or not repository_of_environment(environment).is_same(head_repository)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from _therock_utils._errors import NotPermittedError
-from _therock_utils._s3_errors import translate_botocore, translate_obstore
+from _therock_utils._s3_errors import is_panic, panicked, translate_botocore, translate_obstore
 from _therock_utils._s3_plan import StoredFacts
 
 if TYPE_CHECKING:
@@ -29,7 +29,10 @@ def obstore_call(
     *,
     signed: bool = True,
 ) -> _T:
-    """What `request` returns for the bucket's store. Raises an OutputsError for what obstore raises."""
+    """What `request` returns for the bucket's store. Raises an OutputsError for what obstore raises.
+
+    A panic of its Rust code, which is no Exception, counts as an error: a header or URL that it cannot build.
+    """
     from obstore.exceptions import BaseError
 
     store = connection.store(bucket, signed=signed)
@@ -37,6 +40,10 @@ def obstore_call(
         return request(store)
     except (BaseError, FileNotFoundError) as error:
         raise translate_obstore(error, connection.context(action, bucket, key, signed=signed)) from error
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        raise panicked(connection.context(action, bucket, key, signed=signed)) from error
 
 
 def boto3_call(
@@ -50,11 +57,11 @@ def boto3_call(
 ) -> _T:
     """What `request` returns for the bucket's boto3 client. Raises an OutputsError for what botocore raises."""
     from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.parsers import ResponseParserError
 
-    client = connection.client(bucket, signed=signed)
     try:
-        return request(client)
-    except (BotoCoreError, ClientError) as error:
+        return request(connection.client(bucket, signed=signed))
+    except (BotoCoreError, ClientError, ResponseParserError) as error:
         raise translate_botocore(error, connection.context(action, bucket, key, signed=signed)) from error
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from _therock_utils._errors import CancelledError, NotFoundError, NotPermittedError, OutputsError
@@ -17,7 +18,7 @@ from _therock_utils._s3_listing import Listing
 from _therock_utils._s3_plan import StoredFacts, decide_state, listing_windows
 from _therock_utils._s3_retry import BucketHealth
 from _therock_utils._s3_upload import digest_locally
-from _therock_utils._s3_workers import lane, run_lanes
+from _therock_utils._s3_workers import call_abandonably, lane, run_lanes
 from _therock_utils._source_file import SkipFileError
 
 if TYPE_CHECKING:
@@ -56,24 +57,31 @@ class ConflictFinder:
         retrier: Retrier,
         *,
         origin: Origin | None,
+        must_know: bool,
         cancel: CancelToken,
         grace_seconds: float,
     ) -> None:
-        """`origin` tells an earlier attempt of the same job apart."""
+        """`origin` tells an earlier attempt of the same job apart.
+
+        With `must_know` a bucket that does not let itself be listed must not be written to.
+        """
         self._connection = connection
         self._retrier = retrier
         self._origin = origin
+        self._must_know = must_know
         self._cancel = cancel
         self._grace_seconds = grace_seconds
         self._lock = threading.Lock()
+        self.notices: list[str] = []
+        """What could not be found out, one line a bucket."""
 
     def find(
         self, sizes: Mapping[StorageLocation, tuple[UploadItem, int]], healths: Mapping[str, BucketHealth]
     ) -> dict[StorageLocation, FoundConflict]:
         """Conflicts of items (with their sizes in bytes) by destination.
 
-        A bucket that does not let itself be listed has no known conflicts, which is logged; any other error of a
-        listing stops the bucket in `healths`.
+        A bucket that does not let itself be listed has no known conflicts, which is in `notices`; with `must_know`, and
+        for any other error of a listing, the bucket is stopped in `healths`.
         """
         listed: dict[StorageLocation, Listed] = {}
         by_bucket: dict[str, dict[str, StorageLocation]] = {}
@@ -81,7 +89,8 @@ class ConflictFinder:
             by_bucket.setdefault(location.bucket, {})[location.relative_path] = location
         for bucket, keys in sorted(by_bucket.items()):
             try:
-                self._connection.store(bucket)  # without credentials nothing can be written: no need to look around
+                # Without credentials nothing can be written: no need to look around.
+                call_abandonably(partial(self._connection.store, bucket), cancel=self._cancel)
                 listed.update(self._list_ours(bucket, keys))
             except CancelledError:
                 break
@@ -112,7 +121,13 @@ class ConflictFinder:
             last = window.last.encode()
             # The listing's own health: a listing that is refused is no reason to stop writing.
             listing = Listing(
-                self._connection, self._retrier, BucketHealth(), bucket=bucket, folder=window.prefix, after=window.after
+                self._connection,
+                self._retrier,
+                BucketHealth(),
+                cancel=self._cancel,
+                bucket=bucket,
+                folder=window.prefix,
+                after=window.after,
             )
             try:
                 for entry in listing:
@@ -123,7 +138,10 @@ class ConflictFinder:
             except NotPermittedError as error:
                 if type(error) is not NotPermittedError:  # no credentials, wrong region: writing would fail as well
                     raise
-                _logger.warning("conflicts in bucket %s are not known, it cannot be listed: %s", bucket, error.why)
+                if self._must_know:
+                    raise _cannot_look(bucket, error) from error
+                _logger.info("bucket %s cannot be listed: %s", bucket, error.why)
+                self.notices.append(f"conflicts are not known: bucket {bucket} cannot be listed with these credentials")
                 return ours
         return ours
 
@@ -166,3 +184,11 @@ class ConflictFinder:
         except OutputsError as error:
             _logger.info("an object that is to be overwritten cannot be looked at: %s", error)
             return StoredFacts(entry.size_bytes, "", "")
+
+
+def _cannot_look(bucket: str, error: NotPermittedError) -> NotPermittedError:
+    return NotPermittedError(
+        f"conflicts in bucket {bucket} cannot be looked for, so nothing is stored there",
+        why=error.why,
+        remedy=f"Let these credentials do s3:ListBucket in bucket {bucket}, or set on_conflict: overwrite.",
+    )

@@ -6,6 +6,7 @@ them there. S3 codes: Amazon S3 API Reference, "Error responses".
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -14,6 +15,7 @@ from _therock_utils._errors import (
     BucketNotFoundError,
     ConflictError,
     CredentialsError,
+    InputError,
     IntegrityError,
     NotFoundError,
     NotPermittedError,
@@ -25,9 +27,10 @@ from _therock_utils._errors import (
 from _therock_utils._keys import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.parsers import ResponseParserError
     from obstore.exceptions import BaseError
 
 PROVIDER_NAME: Final = "External AWS credential provider"
@@ -155,12 +158,52 @@ def translate_obstore(error: BaseError | FileNotFoundError, context: RequestCont
     return from_answer(answer, context)
 
 
-def translate_botocore(error: ClientError | BotoCoreError, context: RequestContext) -> OutputsError:
+def is_panic(error: BaseException) -> bool:
+    """Whether `error` is a panic of obstore's Rust code; its class cannot be imported."""
+    return type(error).__module__ == "pyo3_runtime" and type(error).__name__ == "PanicException"
+
+
+def panicked(context: RequestContext) -> ServiceError:
+    """obstore panicked. What it says may hold a header, so nothing of it is shown."""
+    return ServiceError(
+        f"could not {context.action} {context.target}",
+        why="the request could not be built or its answer not be read: a fault of obstore",
+        remedy=_SETTINGS_REMEDY,
+    )
+
+
+@contextlib.contextmanager
+def building(context: RequestContext) -> Iterator[None]:
+    """Around making a store or client: what it says of its settings becomes an InputError, a panic a ServiceError."""
+    from botocore.exceptions import BotoCoreError
+    from obstore.exceptions import BaseError
+
+    try:
+        yield
+    except OutputsError:  # an InputError is a ValueError
+        raise
+    except BotoCoreError as error:
+        raise translate_botocore(error, context) from error
+    except (BaseError, TypeError, ValueError) as error:
+        what = f"could not {context.action} {context.target}: the AWS settings cannot be used"
+        raise InputError(what, why=quote(str(error).partition(_DEBUG)[0]), remedy=_SETTINGS_REMEDY) from error
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        raise panicked(context) from error
+
+
+def translate_botocore(
+    error: ClientError | BotoCoreError | ResponseParserError, context: RequestContext
+) -> OutputsError:
     """`error` of botocore as one of ours."""
     response = getattr(error, "response", None)
     if isinstance(response, dict):
         return from_answer(_answer_of(response), context)
     names = {kind.__name__ for kind in type(error).__mro__}
+    if "ResponseParserError" in names:
+        what = f"could not {context.action} {context.target}"
+        return ServiceError(what, why=f"not an answer of S3: {quote(str(error))}", remedy=_ENDPOINT_REMEDY)
     if names & _CREDENTIAL_ERRORS:
         return no_credentials(context, why=quote(str(error)))
     if "SSLError" in names:
@@ -252,10 +295,7 @@ def _denied_remedy(context: RequestContext) -> str:
     allowed = _PERMISSIONS.get(context.action, "access")
     caller = context.ask_caller()
     whose = f"{context.identity}, which are {caller}," if caller else context.identity
-    return (
-        f"Let {whose} {allowed} in bucket {context.bucket}, or use the role that may: give the job "
-        "`permissions: id-token: write`, or run aws-actions/configure-aws-credentials before this step."
-    )
+    return f"Let {whose} {allowed} in bucket {context.bucket}, or use the role that may: {_LOGIN}."
 
 
 _PERMISSIONS: Final = {
@@ -265,18 +305,20 @@ _PERMISSIONS: Final = {
     "list": "do s3:ListBucket",
     "copy": "do s3:GetObject and s3:PutObject",
 }
+_LOGIN: Final = (
+    "run aws-actions/configure-aws-credentials before this step, with the outputs iam_role and aws_region of a step "
+    "with `mode: locate` as role-to-assume and aws-region, in a job with `permissions: id-token: write`"
+)
+_SETTINGS_REMEDY: Final = "Check the AWS settings: credentials, region, endpoint, certificates and proxy."
 _EXPIRED_REMEDY: Final = (
-    "The credentials ran out during the job: run aws-actions/configure-aws-credentials right before this step, ask for "
-    "a longer role-duration-seconds, or give the job `permissions: id-token: write` so that they are renewed."
+    f"The credentials ran out during the job: {_LOGIN}, right before it, or ask there for a longer "
+    "role-duration-seconds."
 )
 _BAD_CREDENTIALS_REMEDY: Final = (
     "Check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN: all three must come from one login, and "
     "secrets are empty in workflows of a fork."
 )
-_NO_CREDENTIALS_REMEDY: Final = (
-    "Give the job `permissions: id-token: write`, or run aws-actions/configure-aws-credentials before this step, or "
-    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
-)
+_NO_CREDENTIALS_REMEDY: Final = f"{_LOGIN[0].upper()}{_LOGIN[1:]}, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
 _CLOCK_REMEDY: Final = "The clock of this machine is wrong: set it (NTP), then run the job again."
 _BUCKET_REMEDY: Final = "Check the bucket's name (input `bucket`, RELEASE_TYPE) and the endpoint."
 _ENDPOINT_REMEDY: Final = (

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from _therock_utils._errors import OutputsError
 from _therock_utils._keys import key_fault, quote
 from _therock_utils._s3_calls import boto3_call, obstore_call, reading
+from _therock_utils._s3_workers import call_abandonably
 
 if TYPE_CHECKING:
     import datetime
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
     from obstore.store import S3Store
 
+    from _therock_utils._cancel import CancelToken
     from _therock_utils._s3_retry import BucketHealth, Retrier
     from _therock_utils._s3_session import S3Connection
 
@@ -46,6 +49,7 @@ class Listing:
         retrier: Retrier,
         health: BucketHealth,
         *,
+        cancel: CancelToken,
         bucket: str,
         folder: str,
         after: str = "",
@@ -54,6 +58,7 @@ class Listing:
         self._connection = connection
         self._retrier = retrier
         self._health = health
+        self._cancel = cancel
         self._bucket = bucket
         self._prefix = f"{folder}/" if folder else ""
         self._folder = folder
@@ -62,9 +67,12 @@ class Listing:
         self._by_boto3 = False
 
     def __iter__(self) -> Iterator[Listed]:
-        """Every key in the order of the service. Raises an OutputsError where listing is refused or fails."""
+        """Every key in the order of the service.
+
+        Raises an OutputsError where listing is refused or fails, and CancelledError also while a request hangs.
+        """
         while True:
-            page = self._retrier.call(self._next_page, self._health)
+            page = call_abandonably(partial(self._retrier.call, self._next_page, self._health), cancel=self._cancel)
             for listed in page:
                 fault = key_fault(listed.key)
                 if fault:

@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import datetime
 import logging
+import os
 import threading
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
-from _therock_utils._errors import CredentialsError, InputError, LocalFileError
+from _therock_utils._errors import CredentialsError
 from _therock_utils._keys import quote
-from _therock_utils._s3_errors import RequestContext, no_credentials
+from _therock_utils._s3_errors import RequestContext, building, no_credentials
+from _therock_utils._s3_settings import (
+    check_frozen,
+    checked_credentials,
+    checked_endpoint,
+    checked_region,
+    read_certificates,
+)
 from _therock_utils.s3_buckets import REGION, is_inventory_bucket
 
 if TYPE_CHECKING:
@@ -101,7 +107,7 @@ class S3Connection:
         """The endpoint that replaces AWS, or "" . Raises InputError where it is no http or https URL."""
         with self._lock:
             if self._endpoint is None:
-                self._endpoint = _checked_endpoint(self._given_endpoint or self._configured_endpoint("s3"))
+                self._endpoint = checked_endpoint(self._given_endpoint or self._configured_endpoint("s3"))
             return self._endpoint
 
     def _configured_endpoint(self, service: str) -> str:
@@ -118,12 +124,12 @@ class S3Connection:
         return str(provider.provide() or "")
 
     def region(self, bucket: str) -> str:
-        """The bucket's region: the inventory's at AWS, else the session's."""
+        """The bucket's region: the inventory's at AWS, else the session's. Raises InputError for what is none."""
         if self._given_region:
-            return self._given_region
+            return checked_region(self._given_region)
         if is_inventory_bucket(bucket) and not self.endpoint:
             return REGION
-        return self._setting("region") or _DEFAULT_REGION
+        return checked_region(self._setting("region")) or _DEFAULT_REGION
 
     def credentials(self, bucket: str) -> Credentials | None:
         """Who asks for `bucket`; None where no credentials are found. Raises CredentialsError where they are broken."""
@@ -133,9 +139,11 @@ class S3Connection:
             if bucket not in self._credentials:
                 try:
                     given = self._credentials_for(bucket) if self._credentials_for else None
-                    if given is not None:
+                    found = given or self.session.get_credentials()
+                    checked = checked_credentials(found) if found else None
+                    if given is not None or checked is not found:
                         self._given.add(bucket)
-                    self._credentials[bucket] = given or self.session.get_credentials()
+                    self._credentials[bucket] = checked
                 except BotoCoreError as error:
                     raise no_credentials(self.context("use", bucket), why=quote(str(error))) from error
             return self._credentials[bucket]
@@ -173,16 +181,18 @@ class S3Connection:
     def _ask_sts(self, bucket: str) -> str:
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.parsers import ResponseParserError
 
-        if self.endpoint and not self._configured_endpoint("sts"):
-            return ""  # the credentials of another service are none of AWS's business
+        # The credentials of another service are none of AWS's business, and that service need not know STS.
+        if self.endpoint and not os.environ.get("AWS_ENDPOINT_URL_STS"):
+            return ""
         seconds = _CALLER_TIMEOUT_SECONDS
         config = Config(connect_timeout=seconds, read_timeout=seconds, retries={"total_max_attempts": 1})
         try:
             client = self._boto3_session(bucket).client("sts", region_name=self.region(bucket), config=config)
             return str(client.get_caller_identity()["Arn"])
-        except (BotoCoreError, ClientError) as error:
-            _logger.info("STS does not say whose the credentials are: %s", error)
+        except (BotoCoreError, ClientError, ResponseParserError, KeyError, TypeError, ValueError) as error:
+            _logger.info("STS does not say whose the credentials are: %s", quote(str(error)))
             return ""
 
     def anonymous_reads_allowed(self, bucket: str) -> bool:
@@ -207,7 +217,8 @@ class S3Connection:
         """The obstore store of `bucket`. Raises CredentialsError where it is to sign and there are no credentials."""
         with self._lock:
             if (bucket, signed) not in self._stores:
-                self._stores[bucket, signed] = self._build_store(bucket, signed=signed)
+                with building(self.context("use", bucket, signed=signed)):
+                    self._stores[bucket, signed] = self._build_store(bucket, signed=signed)
             return self._stores[bucket, signed]
 
     def _build_store(self, bucket: str, *, signed: bool) -> S3Store:
@@ -254,14 +265,7 @@ class S3Connection:
         }
         bundle = self._setting("ca_bundle")
         if bundle:
-            try:
-                options["root_certificate"] = Path(bundle).read_bytes()
-            except OSError as error:
-                raise LocalFileError(
-                    f"the certificate file {bundle!a} cannot be read",
-                    why=error.strerror or str(error),
-                    remedy="Check AWS_CA_BUNDLE and the profile's ca_bundle.",
-                ) from error
+            options["root_certificate"] = read_certificates(bundle)
         return options
 
     def _provider(self, bucket: str) -> Callable[[], S3Credential]:
@@ -272,6 +276,7 @@ class S3Connection:
 
         def provide() -> S3Credential:
             frozen = credentials.get_frozen_credentials()
+            check_frozen(frozen, credentials.method)
             self._key_ids[bucket] = shown_key_id(str(frozen.access_key or ""))
             return {
                 "access_key_id": str(frozen.access_key or ""),
@@ -286,7 +291,8 @@ class S3Connection:
         """The boto3 client of `bucket`, built once. Raises as `store` does."""
         with self._client_lock:
             if (bucket, signed) not in self._clients:
-                self._clients[bucket, signed] = self._build_client(bucket, signed=signed)
+                with building(self.context("use", bucket, signed=signed)):
+                    self._clients[bucket, signed] = self._build_client(bucket, signed=signed)
             return self._clients[bucket, signed]
 
     def _build_client(self, bucket: str, *, signed: bool) -> S3Client:
@@ -341,21 +347,6 @@ def _broken_configuration(error: BotoCoreError) -> CredentialsError:
 def shown_key_id(key_id: str) -> str:
     """The end of an access key's id, which is no secret; "" for an id too short to be one of AWS."""
     return key_id[-4:] if len(key_id) >= _SHORTEST_KEY_ID else ""
-
-
-def _checked_endpoint(url: str) -> str:
-    """`url` without trailing slashes. Raises InputError for anything but http(s) URLs with a host."""
-    if not url:
-        return ""
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and not parts.query and not parts.username
-    except ValueError:
-        usable = False
-    if not usable:
-        message = f"the S3 endpoint {quote(url)} is not an http or https URL"
-        raise InputError(message, remedy="Check AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL and the profile's endpoint_url.")
-    return url.rstrip("/")
 
 
 def _dns_suffix(region: str) -> str:

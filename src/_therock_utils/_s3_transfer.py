@@ -7,12 +7,12 @@ import logging
 import os
 import stat
 import threading
-from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from _therock_utils._errors import CancelledError, ConflictError, InputError, OutputsError
+from _therock_utils._backend_base import check_destinations
+from _therock_utils._errors import CancelledError, ConflictError, OutputsError
 from _therock_utils._s3_abort import abort_uploads
 from _therock_utils._s3_conflicts import ConflictFinder
 from _therock_utils._s3_plan import decide_action, is_large
@@ -65,6 +65,7 @@ class Upload:
         self._started = datetime.datetime.now(datetime.UTC)
         self._lock = threading.Lock()
         self._outcomes: dict[StorageLocation, StoredObject | SkippedFile | FailedItem] = {}
+        self._notices: tuple[str, ...] = ()
 
     def run(self, items: Sequence[UploadItem]) -> UploadResult:
         """Store `items`. Raises InputError where two of them have one destination or one has none."""
@@ -89,12 +90,15 @@ class Upload:
             self._connection,
             self._retrier,
             origin=self._options.origin,
+            must_know=self._options.on_conflict != "overwrite",
             cancel=self._options.cancel,
             grace_seconds=CANCEL_GRACE_SECONDS,
         )
         # What is no file will be skipped, so nothing of it can be in conflict.
         files = {at: (item, size_bytes) for at, (item, size_bytes) in sizes.items() if size_bytes != _NO_FILE}
-        return finder.find(files, self._writer.healths)
+        found = finder.find(files, self._writer.healths)
+        self._notices = tuple(finder.notices)
+        return found
 
     def _refuse(self, items: Sequence[UploadItem], conflicts: list[Conflict], refused: list[Conflict]) -> UploadResult:
         """Nothing is written: the items in conflict say so, and the others say why."""
@@ -109,6 +113,7 @@ class Upload:
         return UploadResult(
             failed=tuple(sorted(failed, key=_failed_order)),
             conflicts=tuple(replace(conflict, action="refused") for conflict in conflicts),
+            notices=self._notices,
         )
 
     def _write_all(self, wanted: _Sizes) -> None:
@@ -160,6 +165,7 @@ class Upload:
             skipped=tuple(sorted(skipped, key=lambda file: file.path)),
             failed=tuple(with_open_upload(item) if item.location in left_open else item for item in failed),
             conflicts=tuple(found for found in conflicts if found.action == "skipped" or found.location in written),
+            notices=self._notices,
         )
 
     def _abort(self) -> frozenset[StorageLocation]:
@@ -168,17 +174,6 @@ class Upload:
             suspects = frozenset(self._writer.open_uploads)
         timeout_seconds = 1.0 if self._options.cancel.cancelled else 30.0
         return abort_uploads(self._connection, suspects, since=self._started, timeout_seconds=timeout_seconds)
-
-
-def check_destinations(destinations: Sequence[StorageLocation]) -> None:
-    """Raise InputError where one is a bucket's root, or two are the same."""
-    root = next((at for at in destinations if not at.relative_path), None)
-    if root is not None:
-        raise InputError(f"{root.s3_uri} is a bucket's root, not an object")
-    twice = [at for at, count in Counter(destinations).items() if count > 1]
-    if twice:
-        message = f"{len(twice)} objects would be written twice, the first is {twice[0].s3_uri}"
-        raise InputError(message, remedy="Give every file a destination of its own.")
 
 
 def with_open_upload(item: FailedItem) -> FailedItem:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from _therock_utils._cancel import CancelToken
 
+_T = TypeVar("_T")
 _POLL_SECONDS = 0.1
+_ABANDON_SECONDS = 0.5
 _FILES_KEPT = 100  # standard streams, 4 large files with 8 connections each, libraries
 _FILES_A_WORKER = 3  # a connection, a file, its folder
 
@@ -52,6 +54,27 @@ def run_lanes(lanes: Sequence[Lane], *, cancel: CancelToken, grace_seconds: floa
 def lane(jobs: Sequence[Callable[[], None]], at_once: int) -> Lane:
     """A lane for jobs that are all known, with no more threads than jobs."""
     return Lane(jobs, min(at_once, len(jobs)))
+
+
+def call_abandonably(call: Callable[[], _T], *, cancel: CancelToken) -> _T:
+    """What `call` returns, from a thread that is left behind when it has not ended 0.5 seconds after a cancel.
+
+    Raises what it raises, and CancelledError.
+    """
+    answers: list[_T] = []
+    errors: list[BaseException] = []
+
+    def job() -> None:
+        try:
+            answers.append(call())
+        except BaseException as error:  # noqa: BLE001 - raised below: a fault that a job lets through cancels
+            errors.append(error)
+
+    if not run_lanes([lane([job], 1)], cancel=cancel, grace_seconds=_ABANDON_SECONDS):
+        cancel.check()
+    for error in errors:
+        raise error
+    return answers[0]
 
 
 def affordable_concurrency(wanted: int) -> int:

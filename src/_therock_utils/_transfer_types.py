@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     import datetime
@@ -90,12 +90,16 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class UploadResult:
-    """Everything that came of one upload, each part in key or path order."""
+    """Everything that came of one upload, each part in key or path order.
+
+    `notices` is what the caller must be told though nothing failed, one line each.
+    """
 
     stored: tuple[StoredObject, ...] = ()
     skipped: tuple[SkippedFile, ...] = ()
     failed: tuple[FailedItem, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
+    notices: tuple[str, ...] = ()
 
     @property
     def total_bytes(self) -> int:
@@ -109,7 +113,20 @@ class UploadResult:
             self.skipped + other.skipped,
             self.failed + other.failed,
             self.conflicts + other.conflicts,
+            self.notices + tuple(notice for notice in other.notices if notice not in self.notices),
         )
+
+
+SMALL_OBJECT_LIMIT_BYTES: Final = 16 * 1024 * 1024
+"""The largest object that `read_small` reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBytes:
+    """A small object's bytes, and the etag that `replace` takes: opaque, it names this version of the object."""
+
+    data: bytes
+    etag: str
 
 
 @dataclass(frozen=True, slots=True)

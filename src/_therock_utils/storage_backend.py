@@ -6,17 +6,17 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from _therock_utils._backend_base import StorageBackend
+from _therock_utils._backend_base import StorageBackend, check_destinations
 from _therock_utils._cancel import CancelToken
-from _therock_utils._errors import ConflictError, InputError
+from _therock_utils._errors import InputError
 from _therock_utils._local_backend import LocalStorageBackend
-from _therock_utils._s3_calls import obstore_call, reading
 from _therock_utils._s3_copy import Copies
 from _therock_utils._s3_download import Download
 from _therock_utils._s3_listing import Listing
 from _therock_utils._s3_retry import BucketHealth, Retrier
 from _therock_utils._s3_session import S3Connection
-from _therock_utils._s3_transfer import SMALL_AT_ONCE, Upload, UploadOptions, check_destinations
+from _therock_utils._s3_small import SmallObjects
+from _therock_utils._s3_transfer import SMALL_AT_ONCE, Upload, UploadOptions
 from _therock_utils._s3_workers import affordable_concurrency
 from _therock_utils._transfer_types import ListedObject, StoredObject
 from _therock_utils.content_types import infer_content_type
@@ -27,15 +27,16 @@ if TYPE_CHECKING:
 
     from botocore.credentials import Credentials
     from botocore.session import Session
-    from obstore.store import S3Store
 
     from _therock_utils._transfer_types import (
         DownloadItem,
         DownloadResult,
         OnConflict,
         Origin,
+        StoredBytes,
         UploadItem,
         UploadResult,
+        Verified,
     )
 
 __all__ = [
@@ -104,12 +105,14 @@ class S3StorageBackend(StorageBackend):
         options = UploadOptions(on_conflict, origin, cancel, self._dry_run, self._concurrency)
         return Upload(self._connection, self._retrier(cancel), options).run(items)
 
-    def list_objects(self, location: StorageLocation) -> Iterator[ListedObject]:
+    def list_objects(self, location: StorageLocation, *, cancel: CancelToken | None = None) -> Iterator[ListedObject]:
         """See StorageBackend. Objects whose keys no location can have are left out, with a warning in the log."""
+        cancel = cancel or CancelToken()
         listing = Listing(
             self._connection,
-            self._retrier(CancelToken()),
+            self._retrier(cancel),
             BucketHealth(),
+            cancel=cancel,
             bucket=location.bucket,
             folder=location.relative_path,
         )
@@ -135,31 +138,34 @@ class S3StorageBackend(StorageBackend):
         )
         return copies.run(pairs)
 
-    def put_new(self, location: StorageLocation, data: bytes, content_type: str) -> StoredObject:
-        """See StorageBackend. The service itself decides (If-None-Match: *), so two writers never both win."""
-        import obstore
+    def read_small(self, location: StorageLocation, *, cancel: CancelToken | None = None) -> StoredBytes | None:
+        """See StorageBackend."""
+        check_destinations([location])
+        return self._small(cancel).read(location)
 
+    def replace(
+        self,
+        location: StorageLocation,
+        data: bytes,
+        content_type: str,
+        *,
+        etag: str,
+        cancel: CancelToken | None = None,
+    ) -> StoredObject:
+        """See StorageBackend. The service itself decides (If-Match), so of two writers one loses and knows.
+
+        An object that has exactly `data` by then is no conflict, unless `etag` is "". A dry run asks nothing.
+        """
         check_destinations([location])
         content_type = content_type or infer_content_type(location.relative_path)
-        sha256 = hashlib.sha256(data).hexdigest()
-        bucket, key = location.bucket, location.relative_path
-        if self._dry_run:
-            return StoredObject(location, len(data), sha256, content_type, "dry-run")
-        attempts = 0
+        if not self._dry_run:
+            self._small(cancel).replace(location, data, content_type, etag=etag)
+        verified: Verified = "dry-run" if self._dry_run else "sha256-single"
+        return StoredObject(location, len(data), hashlib.sha256(data).hexdigest(), content_type, verified)
 
-        def put(store: S3Store) -> None:
-            nonlocal attempts
-            attempts += 1
-            obstore.put(store, key, data, mode="create", use_multipart=False, attributes={"Content-Type": content_type})
-
-        retrier = self._retrier(CancelToken())
-        try:
-            retrier.call(lambda: obstore_call(self._connection, "store", bucket, key, put), BucketHealth())
-        except ConflictError as error:
-            # An attempt whose answer got lost may be the one that wrote it.
-            if attempts == 1 or self._read(retrier, location) != data:
-                raise ConflictError(f"there is already an object {location.s3_uri}", why=error.why) from error
-        return StoredObject(location, len(data), sha256, content_type, "sha256-single")
+    def _small(self, cancel: CancelToken | None) -> SmallObjects:
+        cancel = cancel or CancelToken()
+        return SmallObjects(self._connection, self._retrier(cancel), cancel=cancel)
 
     def download(self, items: Sequence[DownloadItem], *, cancel: CancelToken | None = None) -> DownloadResult:
         """See StorageBackend. After a cancel it returns within 4 seconds. `dry_run` plays no part here."""
@@ -168,20 +174,6 @@ class S3StorageBackend(StorageBackend):
             self._connection, self._retrier(cancel), cancel=cancel, concurrency=affordable_concurrency(SMALL_AT_ONCE)
         )
         return download.run(items)
-
-    def _read(self, retrier: Retrier, location: StorageLocation) -> bytes:
-        """A small object's bytes."""
-        import obstore
-
-        bucket, key = location.bucket, location.relative_path
-
-        def ask(store: S3Store) -> bytes:
-            return obstore.get(store, key).bytes().to_bytes()
-
-        def request(signed: bool) -> bytes:  # noqa: FBT001 - the shape that `reading` calls
-            return obstore_call(self._connection, "read", bucket, key, ask, signed=signed)
-
-        return retrier.call(lambda: reading(self._connection, bucket, request), BucketHealth())
 
     def _retrier(self, cancel: CancelToken) -> Retrier:
         return Retrier(retry_seconds=self._retry_seconds, cancel=cancel)

@@ -21,7 +21,7 @@ from _therock_utils._keys import (
     check_segment,
     quote,
 )
-from _therock_utils._run_identity import is_fork_in_environment, read_record, repository_of_environment
+from _therock_utils._run_identity import is_fork_in_environment, read_record, repository_of_environment, variable
 from _therock_utils.s3_buckets import (
     DEFAULT_REPOSITORY,
     BucketChoice,
@@ -214,21 +214,12 @@ class WorkflowOutputRoot:
         repository = (
             Repository.parse(github_repository) if github_repository else repository_of_environment(environment)
         )
-        chosen_type = parse_release_type(release_type or environment.get("RELEASE_TYPE", ""))
+        chosen_type = parse_release_type(release_type or variable(environment, "RELEASE_TYPE"))
         if workflow_run is None and lookup_workflow_run:
             from _therock_utils._github import fetch_workflow_run
 
             workflow_run = fetch_workflow_run(repository, run_id)
-        if workflow_run is not None:
-            record = read_record(workflow_run, repository=repository)
-            choice = select_bucket(
-                release_type=chosen_type,
-                repository=record.repository,
-                is_pr_from_fork=record.is_pr_from_fork,
-                updated_at=record.updated_at,
-            )
-        else:
-            choice = _choose_by_environment(repository, chosen_type, environment)
+        choice = choose_bucket(repository, release_type=chosen_type, workflow_run=workflow_run, environment=environment)
         return cls(choice.bucket, choice.external_repo, run_id, platform)
 
     @classmethod
@@ -261,10 +252,27 @@ def read_event_payload(path: str) -> bytes:
     return payload
 
 
-def _choose_by_environment(repository: Repository, release_type: str, environment: Mapping[str, str]) -> BucketChoice:
-    """The bucket of a run of `repository` as far as this job's environment knows."""
+def choose_bucket(
+    repository: Repository,
+    *,
+    release_type: str,
+    workflow_run: Mapping[str, object] | None,
+    environment: Mapping[str, str],
+) -> BucketChoice:
+    """The bucket of a run of `repository`: by the API's record of it, else as far as the job's `environment` knows.
+
+    Raises InputError for an environment that cannot be used, GitHubError for a record that cannot be read.
+    """
+    if workflow_run is not None:
+        record = read_record(workflow_run, repository=repository)
+        return select_bucket(
+            release_type=release_type,
+            repository=record.repository,
+            is_pr_from_fork=record.is_pr_from_fork,
+            updated_at=record.updated_at,
+        )
     is_fork = False
-    if repository.is_same(environment.get("GITHUB_REPOSITORY", "") or DEFAULT_REPOSITORY):
+    if repository.is_same(variable(environment, "GITHUB_REPOSITORY") or DEFAULT_REPOSITORY):
         repository = repository_of_environment(environment)  # spelled by GitHub, as the job that uploads spells it
         is_fork = needs_fork_decision(release_type=release_type, repository=repository) and is_fork_in_environment(
             environment, read_event_payload

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import os
 from typing import TYPE_CHECKING, Any, Final, Never
 
 from pydantic import ValidationError
@@ -29,7 +28,7 @@ def load_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> t
     """
     fields = input_fields()
     given = _parse(arguments, fields)
-    warnings = check_input_names(environment, fields)
+    warnings = check_input_names({**environment, **given}, fields)
     given_mode = given.get(f"{INPUT_PREFIX}MODE") or environment.get(f"{INPUT_PREFIX}MODE", "").strip()
     check_mode(given_mode)
     try:
@@ -51,7 +50,8 @@ def check_mode(given: str) -> None:
 def check_input_names(environment: Mapping[str, str], fields: Iterable[InputField]) -> tuple[str, ...]:
     """Look for inputs that nobody declared: the runner passes them on and only warns.
 
-    Raises InputError where one looks like a misspelt input; returns warnings for the others.
+    Raises InputError where one looks like a misspelt input that is not given itself; returns warnings for the others:
+    a variable INPUT_* of the whole job may be meant for another action.
     """
     fields = tuple(fields)
     names = [field.name for field in fields]
@@ -62,7 +62,7 @@ def check_input_names(environment: Mapping[str, str], fields: Iterable[InputFiel
         if not variable.startswith(INPUT_PREFIX) or name in names or not environment[variable]:
             continue
         near = difflib.get_close_matches(name.replace("-", "_"), known, 1, _MISSPELT_CUTOFF)
-        if near:
+        if near and not environment.get(f"{INPUT_PREFIX}{known[near[0]].upper()}", "").strip():
             message = f"input {quote(name)} is not known"
             why = f"Did you mean {known[near[0]]}?"
             raise InputError(message, why=why, remedy=f"The inputs are: {', '.join(names)}.")
@@ -96,17 +96,27 @@ class _Parser(argparse.ArgumentParser):
 def _parse(arguments: Sequence[str], fields: Iterable[InputField]) -> dict[str, Any]:
     fields = list(fields)
     parser = _build_parser(fields)
-    known, unknown = parser.parse_known_args(list(arguments))
+    known, unknown = parser.parse_known_args(_with_bare_switches(arguments, fields))
     if unknown:
         flags = [flag for field in fields for flag in field.flags]
         option = unknown[0].partition("=")[0]  # its value may be a secret
         message = f"option {quote(option)} is not known"
         raise InputError(message, why=suggest(option, flags), remedy="therock-outputs --help lists modes and options.")
     return {
-        f"{INPUT_PREFIX}{name.upper()}": value
+        f"{INPUT_PREFIX}{name.upper()}": "\n".join(value) if isinstance(value, list) else value
         for name, value in sorted(vars(known).items())
         if value is not None and value != ""
     }
+
+
+def _with_bare_switches(arguments: Sequence[str], fields: Iterable[InputField]) -> list[str]:
+    """`arguments` with `=true` after each switch that a mode follows: it would be taken for the switch's value."""
+    switches = {flag for field in fields if field.is_switch for flag in field.flags}
+    modes = set(Mode)
+    return [
+        f"{argument}=true" if argument in switches and follower in modes else argument
+        for argument, follower in zip(arguments, (*arguments[1:], ""), strict=False)
+    ]
 
 
 def _build_parser(fields: Iterable[InputField]) -> _Parser:
@@ -124,13 +134,16 @@ def _build_parser(fields: Iterable[InputField]) -> _Parser:
         if field.name == "mode":
             continue
         shown = f" [{field.shown_default}]".replace("%", "%%") if field.shown_default else ""
-        switch: dict[str, Any] = {"nargs": "?", "const": "true"} if field.is_switch else {}
+        several = " (several times for several)" if field.is_list else ""
+        kind: dict[str, Any] = {"nargs": "?", "const": "true"} if field.is_switch else {}
+        if field.is_list:
+            kind = {"action": "append"}
         parser.add_argument(
             *field.flags,
             dest=field.name,
             metavar="BOOLEAN" if field.is_switch else "VALUE",
-            help=field.description + shown,
-            **switch,
+            help=field.description + several + shown,
+            **kind,
         )
     return parser
 
@@ -146,8 +159,3 @@ def _translate(error: ValidationError) -> InputError:
         f"{len(faults)} input{'s' if len(faults) > 1 else ''} cannot be used: {'; '.join(faults)}",
         remedy="The README's table of inputs says what each takes.",
     )
-
-
-def environment_of_process() -> Mapping[str, str]:
-    """The process's environment."""
-    return os.environ

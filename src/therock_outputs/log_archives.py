@@ -36,11 +36,15 @@ _MEMBER_MODE: Final = 0o644
 
 @dataclass(frozen=True, slots=True)
 class LogArchive:
-    """An archive that was written to `path`, of `member_count` members; `skipped` says what is not whole in it."""
+    """An archive that was written to `path`, of `member_count` members; none is written where there is no member.
+
+    `skipped` is not in it; `changed` are members that changed meanwhile: they are in it as far as they were.
+    """
 
     path: Path
     member_count: int
-    skipped: tuple[SkippedFile, ...]
+    skipped: tuple[SkippedFile, ...] = ()
+    changed: tuple[str, ...] = ()
 
 
 def write_ninja_archive(build_dir: Path, target: Path, *, cancel: CancelToken) -> LogArchive | None:
@@ -110,6 +114,7 @@ def _write(
     if not ordered and not skipped:
         return None
     members = 0
+    changed: list[str] = []
     with (
         target.open("wb") as file,
         opener(file) as compressed,
@@ -117,36 +122,31 @@ def _write(
     ):
         for name in ordered:
             cancel.check()
-            fault = _add(archive, root, name, cancel)
-            members += fault is None or fault.whole
-            if fault is not None:
-                skipped.append(SkippedFile(visible(name), fault.reason))
+            fault = _add(archive, root, name, changed, cancel)
+            if fault:
+                skipped.append(SkippedFile(visible(name), fault))
+            else:
+                members += 1
     if not members:
         target.unlink()
-        return LogArchive(target, 0, tuple(skipped))
-    return LogArchive(target, members, tuple(skipped))
+    return LogArchive(target, members, tuple(skipped), tuple(changed))
 
 
-@dataclass(frozen=True, slots=True)
-class _Fault:
-    reason: str
-    whole: bool  # it is in the archive all the same
-
-
-def _add(archive: tarfile.TarFile, root: Path, name: str, cancel: CancelToken) -> _Fault | None:
+def _add(archive: tarfile.TarFile, root: Path, name: str, changed: list[str], cancel: CancelToken) -> str:
+    """Add one member, and to `changed` its name where it changed meanwhile; why it was left out, or ""."""
     try:
         if (root / name).is_symlink():
-            return _Fault("it is a symbolic link", whole=False)
+            return "it is a symbolic link"
         descriptor = os.open(root / name, READ_FLAGS)
     except FileNotFoundError:
-        return _Fault("it vanished before it was read", whole=False)
+        return "it vanished before it was read"
     except OSError as error:
-        return _Fault(f"it cannot be read ({error.strerror})", whole=False)
+        return f"it cannot be read ({error.strerror})"
     with os.fdopen(descriptor, "rb") as source:
         status = os.fstat(descriptor)
         fault = _fault_of(name, status.st_mode)
         if fault:
-            return _Fault(fault, whole=False)
+            return fault
         member = tarfile.TarInfo(name)
         member.size = status.st_size
         member.mode = _MEMBER_MODE
@@ -154,8 +154,8 @@ def _add(archive: tarfile.TarFile, root: Path, name: str, cancel: CancelToken) -
         archive.addfile(member, reader)
         after = os.fstat(descriptor)
     if reader.missing_bytes or (after.st_size, after.st_mtime_ns) != (status.st_size, status.st_mtime_ns):
-        return _Fault("it changed while it was archived", whole=True)
-    return None
+        changed.append(visible(name))
+    return ""
 
 
 def _fault_of(name: str, mode: int) -> str:

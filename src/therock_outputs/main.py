@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import os
 import sys
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -16,7 +18,7 @@ from therock_outputs.runner import Runner
 from therock_outputs.signals import cancel_on_signals
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from _therock_utils.storage_backend import StorageBackend
     from therock_outputs.context import Context
@@ -33,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one mode; the process's exit code. `arguments` is argv without the program's name."""
     _use_utf8()
     runner = runner_of_environment(os.environ)
+    _log_through(runner)
     cancel = CancelToken()
 
     def last_words() -> None:
@@ -43,7 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return run(list(sys.argv[1:] if arguments is None else arguments), runner, cancel)
         except OutputsError as error:
             return _report_failure(error, runner)
-        except Exception:  # noqa: BLE001 - nothing carries on: it ends the process with a code of its own
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # noqa: BLE001 - nothing carries on; a panic of a library in Rust is no Exception
             return _report_fault(runner)
 
 
@@ -51,14 +56,22 @@ def run(arguments: Sequence[str], runner: Runner, cancel: CancelToken) -> int:
     """Do what the settings ask for. Raises OutputsError for what stops it before there is a report."""
     from therock_outputs.command_line import load_settings
     from therock_outputs.modes import load_mode
+    from therock_outputs.ownership import Adoption
+    from therock_outputs.render_outputs import render_console
 
     settings, warnings = load_settings(arguments, os.environ)
     runner.mask(settings.github_token.get_secret_value())
     if not settings.summary:
         runner.leave_out_summary()
     context = _context(settings, runner, cancel, warnings)
+    folder = context.staging_dir
+    adoption = Adoption(context.workspace.folder, folder) if folder is not None and not settings.dry_run else None
     with runner.group(f"therock-outputs {settings.mode}"):
         report = load_mode(settings.mode).run(context)
+        for line in render_console(report):
+            runner.say(line)
+    if folder is not None and adoption is not None:
+        adoption.adopt(_staged_files(report, folder))
     return _deliver(report, context, runner)
 
 
@@ -70,8 +83,33 @@ def runner_of_environment(environment: Mapping[str, str]) -> Runner:
         in_actions=environment.get("GITHUB_ACTIONS", "") == "true",
         output_file=Path(output) if output else None,
         summary_file=Path(summary) if summary else None,
-        summary_mirror=Path(temporary, _SUMMARY_MIRROR) if temporary and Path(temporary).is_dir() else None,
+        summary_mirror=Path(temporary, _SUMMARY_MIRROR) if temporary else None,
     )
+
+
+def _staged_files(report: Report, folder: Path) -> Iterable[Path]:
+    """What the run stored below the staging folder; its record has a name by chance, among those of its mode."""
+    yield from (item.location.local_path(folder) for item in report.result.stored)
+    yield from report.root.run_record(report.mode, "any").local_path(folder).parent.glob("*.json")
+
+
+class _LogHandler(logging.Handler):
+    """Says log records line by line: what they hold comes from servers and file names."""
+
+    def __init__(self, runner: Runner) -> None:
+        super().__init__(logging.WARNING)
+        self._runner = runner
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say one record."""
+        for line in f"{record.levelname.lower()}: {self.format(record)}".splitlines():
+            self._runner.say(line)
+
+
+def _log_through(runner: Runner) -> None:
+    """Send what the libraries and we log, and Python's warnings, through `runner`, which makes it harmless."""
+    logging.getLogger().addHandler(_LogHandler(runner))
+    logging.captureWarnings(capture=True)
 
 
 def _context(settings: Settings, runner: Runner, cancel: CancelToken, warnings: tuple[str, ...]) -> Context:
@@ -85,6 +123,9 @@ def _context(settings: Settings, runner: Runner, cancel: CancelToken, warnings: 
         repository=settings.github_repository,
     )
     staging_dir = workspace.resolve(settings.staging_dir, what="staging_dir") if settings.staging_dir else None
+    if staging_dir is not None and not workspace.is_seen_by_job(staging_dir, runner_temp=settings.runner_temp):
+        lost = "what is stored there is gone when this step's container ends"
+        warnings = (*warnings, f"staging_dir {staging_dir} is outside the workspace and RUNNER_TEMP: {lost}")
 
     def open_backend() -> StorageBackend:
         from _therock_utils.storage_backend import create_storage_backend
@@ -95,7 +136,7 @@ def _context(settings: Settings, runner: Runner, cancel: CancelToken, warnings: 
 
     return Context(
         settings=settings,
-        target=resolve_target(settings, cancel),
+        target=resolve_target(settings, cancel, say=runner.say),
         workspace=workspace,
         staging_dir=staging_dir,
         cancel=cancel,
@@ -107,31 +148,45 @@ def _context(settings: Settings, runner: Runner, cancel: CancelToken, warnings: 
 
 def _deliver(report: Report, context: Context, runner: Runner) -> int:
     """Tell everybody what happened: log, annotations, report file, outputs, summary."""
-    from therock_outputs.render_outputs import render_console, render_document, render_outputs
-    from therock_outputs.render_summary import render_summary
+    from therock_outputs.render_outputs import render_document
     from therock_outputs.report_file import write_report_file
 
     path = ""
     try:
-        if report.staging_dir is not None:
-            context.workspace.adopt(report.staging_dir)
         if context.settings.github_workspace:
             path = write_report_file(context.workspace, report.mode, render_document(report))
     except OutputsError as error:  # what matters is done: nobody shall take it for undone
-        warning = f"the report file was not written: {error.what}"
+        why = f" ({error.why})" if error.why else ""
+        warning = f"the report file was not written: {error.what}{why}"
         report = dataclasses.replace(report, warnings=(*report.warnings, warning))
-    for line in render_console(report):
-        runner.say(line)
     for notice in report.notices:
         runner.say(notice)
     for warning in report.warnings:
         runner.annotate("warning", warning)
     if report.error is not None:
         runner.annotate("error", str(report.error))
-    runner.set_outputs(render_outputs(report, report_path=path))
-    room_bytes = runner.summary_room_bytes - 2  # two line ends follow
-    runner.append_summary(render_summary(report, workspace=context.workspace, room_bytes=room_bytes))
+    _fill_runner_files(report, context, runner, path)
     return report.exit_code
+
+
+def _fill_runner_files(report: Report, context: Context, runner: Runner, report_path: str) -> None:
+    """Write summary and outputs. Raises LocalFileError for the first that fails, unless the report tells worse."""
+    from therock_outputs.render_outputs import render_outputs
+    from therock_outputs.render_summary import render_summary
+
+    room_bytes = runner.summary_room_bytes - 2  # two line ends follow
+    summary = render_summary(report, workspace=context.workspace, room_bytes=room_bytes)
+    outputs = render_outputs(report, report_path=report_path)
+    failures = []
+    for write in (partial(runner.append_summary, summary), partial(runner.set_outputs, outputs)):
+        try:
+            write()
+        except LocalFileError as error:  # the other can still be written
+            failures.append(error)
+    if failures and report.error is None:
+        raise failures[0]
+    for failure in failures:
+        runner.annotate("error", str(failure))
 
 
 def _report_failure(error: OutputsError, runner: Runner) -> int:

@@ -1,4 +1,4 @@
-"""Paths as the job writes them, mapped to where this process sees them; and whose the files are that we leave.
+"""Paths as the job writes them, mapped to where this process sees them.
 
 A container action gets the workspace mounted elsewhere, and the runner translates a path only at the start of an
 environment value (runner documentation, "Docker container actions").
@@ -6,9 +6,7 @@ environment value (runner documentation, "Docker container actions").
 
 from __future__ import annotations
 
-import contextlib
 import os
-import stat
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -72,35 +70,7 @@ class Workspace:
             )
         return "Only the workspace and RUNNER_TEMP are mounted here: give a path relative to the workspace."
 
-    def adopt(self, path: Path) -> None:
-        """Give `path`, all below it, and the folders from the workspace down to it, the workspace's owner.
-
-        Only where this process is root and the path lies in the workspace: a container writes as root. Links are not
-        followed. What cannot be given away (a network file system, say) stays as it is.
-        """
-        if not hasattr(os, "geteuid") or os.geteuid() != 0 or not path.is_relative_to(self.folder):
-            return
-        try:
-            owner = self.folder.stat()
-        except OSError:
-            return
-        between = [folder for folder in path.parents if folder.is_relative_to(self.folder) and folder != self.folder]
-        for entry in between:
-            _give(entry, owner)
-        _give(path, owner)
-        for folder, folders, files in os.walk(path):
-            for name in (*folders, *files):
-                _give(Path(folder, name), owner)
-
-
-def _give(path: Path, owner: os.stat_result) -> None:
-    """Give `path` to `owner`; what changes hands gets group and other bits as the workspace has them."""
-    with contextlib.suppress(OSError):
-        status = path.lstat()
-        if status.st_uid == owner.st_uid and status.st_gid == owner.st_gid:
-            return
-        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
-        if stat.S_ISLNK(status.st_mode):
-            return
-        shared = stat.S_IMODE(owner.st_mode) & (0o077 if stat.S_ISDIR(status.st_mode) else 0o066)
-        path.chmod((stat.S_IMODE(status.st_mode) & 0o711) | shared, follow_symlinks=True)
+    def is_seen_by_job(self, path: Path, *, runner_temp: str) -> bool:
+        """Whether what is written to `path` outlives the step: a container shares the workspace and RUNNER_TEMP."""
+        shared = (self.folder, *([Path(runner_temp)] if runner_temp else []))
+        return not self.other_names or any(path.is_relative_to(folder) for folder in shared)

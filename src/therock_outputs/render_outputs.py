@@ -29,6 +29,7 @@ COMMON_OUTPUTS: Final = {
 }
 
 _SHOWN_LINES: Final = 20
+_DRY_RUN_STATES: Final = {"stored": "would be stored", "partly": "would be stored in part"}
 
 
 def render_outputs(report: Report, *, report_path: str) -> dict[str, str]:
@@ -113,7 +114,7 @@ def render_console(report: Report) -> Iterable[str]:
         verb = "would store" if report.dry_run else "staged" if report.staging_dir is not None else "stored"
         number, place = count(len(result.stored), "object"), report.root.root().s3_uri
         yield f"{verb} {number} ({size(result.total_bytes)}) under {place}"
-    if report.staging_dir is not None:
+    if report.staging_dir is not None and not report.dry_run:
         yield f"staged, not uploaded: {report.staging_dir}"
     for part in report.parts:
         yield from _part_lines(report, part)
@@ -125,13 +126,16 @@ def render_console(report: Report) -> Iterable[str]:
 
 
 def _part_lines(report: Report, part: Part) -> Iterable[str]:
-    words = f"  {part.what}: {part.state}"
+    words = f"  {part.what}: {_DRY_RUN_STATES.get(part.state, part.state) if report.dry_run else part.state}"
     if part.file_count:
         words += f", {count(part.file_count, 'file')}, {size(part.total_bytes)}"
     yield words + (f" ({part.note})" if part.note else "")
-    if part.location is not None:
-        staged = part.staged_path(report.staging_dir) if report.staging_dir is not None else None
-        yield f"    {part.location.https_url if staged is None else staged}"
+    if part.location is None or report.dry_run:
+        return
+    if report.staging_dir is not None:
+        yield f"    {part.staged_path(report.staging_dir)}"
+    else:
+        yield f"    {part.location.s3_uri if part.is_folder else part.location.https_url}"
 
 
 def _first_few(title: str, lines: list[str]) -> Iterable[str]:

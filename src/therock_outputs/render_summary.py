@@ -55,14 +55,14 @@ def _quoted_error(error: OutputsError) -> Iterable[str]:
 
 
 def _head(report: Report, workspace: Workspace) -> Iterable[str]:
-    mark = "❌" if report.error is not None else "⚠️" if report.warnings else "✅"
+    mark = "❌" if report.error is not None else "⚠️" if report.warnings or report.result.skipped else "✅"
     subject = f" · {code(report.subject)}" if report.subject else ""
     yield f"### {mark} {report.mode}{subject}"
     yield ""
     if report.error is not None:
         yield from _quoted_error(report.error)
         yield ""
-    if report.staging_dir is not None:
+    if report.staging_dir is not None and not report.dry_run:
         yield f"Staged, not uploaded: {code(workspace.shown(report.staging_dir))}"
         yield ""
     if report.dry_run:
@@ -99,11 +99,11 @@ def _link_cell(report: Report, part: Part, workspace: Workspace) -> str:
     if part.location is not None:
         text = part.link_text or part.location.relative_path.rpartition("/")[2]
         path = part.staged_path(report.staging_dir) if report.staging_dir is not None else None
-        if path is not None:
+        if path is not None and not report.dry_run:
             cells.append(code(workspace.shown(path)))
-        else:  # a link to what a dry run did not store would lead nowhere
-            cells.append(code(text) if report.dry_run else link(text, part.location.https_url))
-    state = _STATES[part.state]
+        else:  # neither what a dry run did not store nor a folder can be opened
+            cells.append(code(text) if report.dry_run or part.is_folder else link(text, part.location.https_url))
+    state = "would be stored" if report.dry_run and part.state == "stored" else _STATES[part.state]
     words = ": ".join(word for word in (state, part.note) if word)
     if words:
         cells.append(f"**{prose(words)}**" if part.state in _TROUBLE else prose(words))

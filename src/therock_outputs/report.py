@@ -21,7 +21,10 @@ PartState = Literal["stored", "partly", "failed", "nothing", "left-out", "locate
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One row of the summary. `location` is what its link opens: stored, or made by the server (`by_server`)."""
+    """One row of the summary. `location` is what its link opens: stored, or made by the server (`by_server`).
+
+    `is_folder`: S3 shows nothing at a folder's URL, so it is no link.
+    """
 
     what: str
     state: PartState
@@ -31,6 +34,7 @@ class Part:
     link_text: str = ""
     note: str = ""
     by_server: bool = False
+    is_folder: bool = False
 
     def staged_path(self, staging_dir: Path) -> Path | None:
         """Where `location` is in a staging folder; of a page that only the server makes, its folder."""
@@ -68,6 +72,11 @@ class Report:
         return self.error is None and not self.result.failed
 
 
+def in_one_line(error: OutputsError) -> str:
+    """What, why and the remedy, for a list of warnings."""
+    return ". ".join(part.rstrip(".") for part in (error.what, error.why, error.remedy) if part)
+
+
 def has_one_cause(result: UploadResult) -> bool:
     """Whether all that failed did so for the same reason, which is then told once."""
     return len({(type(item.error), item.error.why, item.error.remedy) for item in result.failed}) == 1
@@ -76,7 +85,7 @@ def has_one_cause(result: UploadResult) -> bool:
 def error_of(result: UploadResult) -> OutputsError | None:
     """The one error that sums up what failed, None where nothing did.
 
-    One cause for all keeps its own exit code; several become IncompleteError.
+    One cause for all is the error itself; several of one kind keep that kind's exit code; else it is IncompleteError.
     """
     if not result.failed:
         return None
@@ -86,7 +95,9 @@ def error_of(result: UploadResult) -> OutputsError | None:
     first = result.failed[0].error
     if has_one_cause(result):
         return first
-    return IncompleteError(
+    kinds = {type(item.error) for item in result.failed}
+    kind = kinds.pop() if len(kinds) == 1 else IncompleteError
+    return kind(
         f"{len(result.failed)} of {len(result.failed) + len(result.stored)} objects were not stored",
         why=f"the first: {result.failed[0].path}: {first.what}" + (f" ({first.why})" if first.why else ""),
         remedy=first.remedy,

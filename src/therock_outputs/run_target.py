@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -18,13 +16,14 @@ from _therock_utils.s3_buckets import (
     is_inventory_bucket,
     parse_release_type,
 )
-from _therock_utils.workflow_outputs import WorkflowOutputRoot, read_event_payload
+from _therock_utils.workflow_outputs import WorkflowOutputRoot, choose_bucket, read_event_payload
 from therock_outputs.mode_names import Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from _therock_utils._cancel import CancelToken
+    from _therock_utils.s3_buckets import BucketChoice
     from therock_outputs.settings import Settings
 
 PLATFORMS: Final = ("linux", "windows")
@@ -44,38 +43,27 @@ class RunTarget:
         return self.roots[0]
 
 
-def resolve_target(settings: Settings, cancel: CancelToken) -> RunTarget:
-    """Decide whose outputs are meant, asking GitHub's API where the settings want it.
+def resolve_target(settings: Settings, cancel: CancelToken, *, say: Callable[[str], None]) -> RunTarget:
+    """Decide whose outputs are meant, asking GitHub's API where the settings want it; `say` hears what is waited for.
 
     Raises InputError for values that cannot be used, GitHubError or CredentialsError when a lookup fails.
     """
     run_id = _run_id(settings)
     platforms = _platforms(settings)
-    repository = Repository.parse(settings.repository or settings.github_repository or DEFAULT_REPOSITORY)
-    own_repository = repository.is_same(settings.github_repository or DEFAULT_REPOSITORY)
-    is_own_run = run_id == settings.github_run_id and own_repository
+    own_repository = settings.github_repository or DEFAULT_REPOSITORY
+    repository = Repository.parse(settings.repository or own_repository)
+    in_own_repository = repository.is_same(own_repository)
+    is_own_run = run_id == settings.github_run_id and in_own_repository
     release_type = parse_release_type(settings.release_type or settings.release_type_environment)
-    notices = []
-    if not is_own_run and settings.github_run_id and not settings.release_type and settings.release_type_environment:
-        notices.append(
-            f"release_type {release_type} comes from RELEASE_TYPE of this job, and run {run_id} is another run: "
-            "set the input release_type if its outputs are elsewhere"
-        )
-    record = _record(settings, repository, run_id, cancel, is_own_run=is_own_run)
-    roots = tuple(
-        WorkflowOutputRoot.from_workflow_run(
-            run_id=run_id,
-            platform=platform,
-            github_repository=repository.full_name,
-            workflow_run=record,
-            release_type=release_type,
-        )
-        for platform in platforms
+    record = _record(settings, repository, run_id, cancel, say, is_own_run=is_own_run)
+    environment = _job_environment(settings, speaks_of_run=in_own_repository and settings.github_run_id in {"", run_id})
+    choice = choose_bucket(repository, release_type=release_type, workflow_run=record, environment=environment)
+    bucket = settings.bucket or choice.bucket
+    return RunTarget(
+        tuple(WorkflowOutputRoot(bucket, choice.external_repo, run_id, platform) for platform in platforms),
+        _is_fork(choice, repository, record, environment),
+        () if is_own_run else _notices_of_other_run(settings, run_id, release_type, is_looked_up=record is not None),
     )
-    is_fork = _is_fork(roots[0], repository, record, own_repository=own_repository)
-    if settings.bucket:
-        roots = tuple(dataclasses.replace(root, bucket=settings.bucket) for root in roots)
-    return RunTarget(roots, is_fork, tuple(notices))
 
 
 def single_root(target: RunTarget) -> WorkflowOutputRoot:
@@ -108,14 +96,24 @@ def _platforms(settings: Settings) -> tuple[str, ...]:
 
 
 def _record(
-    settings: Settings, repository: Repository, run_id: str, cancel: CancelToken, *, is_own_run: bool
+    settings: Settings,
+    repository: Repository,
+    run_id: str,
+    cancel: CancelToken,
+    say: Callable[[str], None],
+    *,
+    is_own_run: bool,
 ) -> Mapping[str, object] | None:
     if not _looks_up(settings, run_id, is_own_run=is_own_run):
         return None
-    from _therock_utils._github import fetch_workflow_run, token_of_environment
+    from _therock_utils._github import fetch_workflow_run
 
-    token = settings.github_token.get_secret_value() or token_of_environment(os.environ)
-    return fetch_workflow_run(repository, run_id, token=token, sleep=cancel.sleep)
+    def sleep(seconds: float) -> None:
+        say(f"GitHub did not answer: asking again in {seconds:.0f} s")
+        cancel.sleep(seconds)
+
+    say(f"asking GitHub about run {run_id} of {repository.full_name}")
+    return fetch_workflow_run(repository, run_id, token=settings.github_token.get_secret_value(), sleep=sleep)
 
 
 def _looks_up(settings: Settings, run_id: str, *, is_own_run: bool) -> bool:
@@ -126,21 +124,46 @@ def _looks_up(settings: Settings, run_id: str, *, is_own_run: bool) -> bool:
     return run_id.isdigit()
 
 
+def _job_environment(settings: Settings, *, speaks_of_run: bool) -> dict[str, str]:
+    """The variables of this job that the layout's rule reads; its pull request says nothing about another run."""
+    repository = {"GITHUB_REPOSITORY": settings.github_repository}
+    if not speaks_of_run:
+        return repository
+    return repository | {
+        "IS_PR_FROM_FORK": settings.is_pr_from_fork,
+        "GITHUB_EVENT_NAME": settings.github_event_name,
+        "GITHUB_EVENT_PATH": settings.github_event_path,
+    }
+
+
 def _is_fork(
-    root: WorkflowOutputRoot,
+    choice: BucketChoice,
     repository: Repository,
     record: Mapping[str, object] | None,
-    *,
-    own_repository: bool,
+    environment: Mapping[str, str],
 ) -> bool:
     """Whether the run is a fork's pull request; an unreadable payload is an error only where the answer decides."""
     if record is not None:
         return read_record(record, repository=repository).is_pr_from_fork
-    if not own_repository:
-        return False
     try:
-        return is_fork_in_environment(os.environ, read_event_payload)
+        return is_fork_in_environment(environment, read_event_payload)
     except InputError:
-        if is_inventory_bucket(root.bucket) and not is_external_bucket(root.bucket):
+        if is_inventory_bucket(choice.bucket) and not is_external_bucket(choice.bucket):
             return False
         raise
+
+
+def _notices_of_other_run(settings: Settings, run_id: str, release_type: str, *, is_looked_up: bool) -> tuple[str, ...]:
+    """What was taken for granted about a run that is not this job's."""
+    notices = []
+    if settings.github_run_id and not settings.release_type and settings.release_type_environment:
+        notices.append(
+            f"release_type {release_type} comes from RELEASE_TYPE of this job, and run {run_id} is another run: "
+            "set the input release_type if its outputs are elsewhere"
+        )
+    if settings.lookup == "auto" and not is_looked_up and run_id.isdigit():
+        notices.append(
+            f"run {run_id} is not this job's, and GitHub was not asked about it: it is taken for a recent run and for "
+            "no fork's pull request (lookup: true asks)"
+        )
+    return tuple(notices)

@@ -50,8 +50,8 @@ class Runner:
         self._output_file = output_file
         self._summary_file = summary_file
         self._summary_mirror = summary_mirror
-        self._stdout = stdout if stdout is not None else sys.stdout
-        self._stderr = stderr if stderr is not None else sys.stderr
+        self._stdout: TextIO | None = stdout if stdout is not None else sys.stdout  # None: the process has none
+        self._stderr: TextIO | None = stderr if stderr is not None else sys.stderr
         self._annotations: dict[Level, int] = {"notice": 0, "warning": 0, "error": 0}
 
     def say(self, text: str) -> None:
@@ -89,11 +89,13 @@ class Runner:
                 self._print(f"::add-mask::{command_data(line)}", self._stdout)
 
     def set_outputs(self, outputs: Mapping[str, str]) -> None:
-        """Append the step's outputs, each between random delimiters; at a terminal print `name=value` lines."""
+        """Append the step's outputs, each between random delimiters; at a terminal print `name=value` lines.
+
+        Raises LocalFileError where they cannot be written.
+        """
         if self._output_file is None:
             if not self._in_actions:
-                for name, value in outputs.items():
-                    self._print(f"{name}={visible(value)}", self._stdout)
+                self._print_outputs(outputs)
             return
         blocks = []
         for name, value in outputs.items():
@@ -109,13 +111,16 @@ class Runner:
         self._summary_file = self._summary_mirror = None
 
     def append_summary(self, markdown: str) -> None:
-        """Append to the step's summary, which must fit (render_summary trims), and to the job's mirror."""
+        """Append to the step's summary, which must fit (render_summary trims), and to the job's mirror.
+
+        Raises LocalFileError where the step's cannot be written.
+        """
         if not markdown:
             return
-        if self._summary_file is not None:
-            _append(self._summary_file, markdown.rstrip("\n") + "\n\n")
         if self._summary_mirror is not None:
             _append_shared(self._summary_mirror, markdown.rstrip("\n") + "\n\n")
+        if self._summary_file is not None:
+            _append(self._summary_file, markdown.rstrip("\n") + "\n\n")
 
     @property
     def summary_room_bytes(self) -> int:
@@ -126,10 +131,34 @@ class Runner:
             return max(0, MAX_SUMMARY_BYTES - self._summary_file.stat().st_size)
         return MAX_SUMMARY_BYTES
 
+    def _print_outputs(self, outputs: Mapping[str, str]) -> None:
+        try:
+            for name, value in outputs.items():
+                _write_line(f"{name}={visible(value)}", self._stdout)
+        except OSError as error:
+            raise LocalFileError("cannot print the outputs", why=error.strerror or type(error).__name__) from error
+
     @staticmethod
-    def _print(line: str, stream: TextIO) -> None:
-        stream.write(line + "\n")
+    def _print(line: str, stream: TextIO | None) -> None:
+        """Print what is said: that nobody can hear it is no reason to lose the step."""
+        with contextlib.suppress(OSError):
+            _write_line(line, stream)
+
+
+def _write_line(line: str, stream: TextIO | None) -> None:
+    """Write and flush; a stream that fails is done with: Python would fail again over its buffer at the exit."""
+    if stream is None:
+        return
+    try:
+        stream.write(f"{line}\n")
         stream.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nowhere, stream.fileno())
+        finally:
+            os.close(nowhere)
+        raise
 
 
 def _append(path: Path, text: str) -> None:

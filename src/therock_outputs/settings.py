@@ -1,7 +1,8 @@
 """Inputs, GitHub's environment and the command line, as one frozen model.
 
 An input arrives as `INPUT_<NAME>` from the runner (GitHub documentation, "Metadata syntax: inputs") or as `--name` from
-the command line, which wins. All are strings there; empty means unset. Nothing below this model reads the environment.
+the command line, which wins. All are strings there; empty means unset. Beside this model only `main` reads the
+environment, for the runner's files, and `_therock_utils` what its clients of AWS and GitHub need.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ class Settings(BaseSettings):
         flags=("github-repository", "run-github-repo"),
     )
     lookup: Literal["auto", "true", "false"] = _input(
-        "Ask GitHub's API about the run (fork, legacy bucket): true, false, or auto: when it is not this job's run.",
+        "Ask GitHub's API about the run (fork, legacy bucket): true, false, or auto: when an upload to S3 is for "
+        "another run than this job's; locate and staging_dir ask only with true.",
         default="auto",
         shown="auto",
     )
@@ -153,22 +155,20 @@ class Settings(BaseSettings):
     )
     summary: bool = _input("Write the job summary.", default=True, shown="true")
 
-    github_actions: str = _environment("GITHUB_ACTIONS")
-    github_api_url: str = _environment("GITHUB_API_URL")
+    aws_endpoint_url: str = _environment("AWS_ENDPOINT_URL")
+    aws_endpoint_url_s3: str = _environment("AWS_ENDPOINT_URL_S3")
     github_event_name: str = _environment("GITHUB_EVENT_NAME")
     github_event_path: str = _environment("GITHUB_EVENT_PATH")
     github_job: str = _environment("GITHUB_JOB")
-    github_output: str = _environment("GITHUB_OUTPUT")
     github_repository: str = _environment("GITHUB_REPOSITORY")
     github_run_attempt: str = _environment("GITHUB_RUN_ATTEMPT")
     github_run_id: str = _environment("GITHUB_RUN_ID")
-    github_step_summary: str = _environment("GITHUB_STEP_SUMMARY")
     github_workspace: str = _environment("GITHUB_WORKSPACE")
+    is_pr_from_fork: str = _environment("IS_PR_FROM_FORK")
+    release_type_environment: str = _environment("RELEASE_TYPE")
     runner_os: str = _environment("RUNNER_OS")
     runner_temp: str = _environment("RUNNER_TEMP")
     runner_workspace: str = _environment("RUNNER_WORKSPACE")
-    is_pr_from_fork: str = _environment("IS_PR_FROM_FORK")
-    release_type_environment: str = _environment("RELEASE_TYPE")
 
     @model_validator(mode="before")
     @classmethod
@@ -204,6 +204,11 @@ class InputField:
         self.shown_default: str = declared["input"]["shown"]
         self.flags = tuple(f"--{flag}" for flag in (name.replace("_", "-"), *declared["input"]["flags"]))
         self.default = field.default
+
+    @property
+    def is_list(self) -> bool:
+        """Whether the command line takes it several times."""
+        return isinstance(self.default, tuple)
 
     @property
     def is_switch(self) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -23,20 +25,136 @@ if TYPE_CHECKING:
 _FAULTY = """
 import sys
 from therock_outputs import command_line, main
+class Panic(BaseException):
+    pass
 def load_settings(*_):
-    raise KeyError("x\\n::error::y\\n##[error]z")
+    raise {fault}("x\\n::error::y\\n##[error]z")
+command_line.load_settings = load_settings
+sys.exit(main.main())
+"""
+_TALKATIVE = """
+import logging, sys, warnings
+from therock_outputs import command_line, main
+def load_settings(*_):
+    logging.getLogger("urllib3.connectionpool").warning("%s", "broken\\n::error::y\\n##[add-mask]z")
+    logging.getLogger("_therock_utils._s3_transfer").error("ours ##[add-mask]z")
+    logging.getLogger("botocore").info("details")
+    warnings.warn("old ##[add-mask]z")
+    raise SystemExit(0)
 command_line.load_settings = load_settings
 sys.exit(main.main())
 """
 
 
-def test_a_fault_of_the_program_has_its_own_exit_code_and_a_harmless_traceback(tmp_path: Path) -> None:
+def altered(job: Callable[..., FakeRunner], command: str = "", **environment: str) -> FakeRunner:
+    """A job whose step gets these variables instead of the runner's, and is started by `command`, for sh."""
+    runner = job()
+    as_before = runner.launcher
+
+    def launch(invocation: Invocation) -> Launch:
+        launched = as_before(invocation)
+        arguments = ["sh", "-c", command, "sh", *launched.arguments] if command else launched.arguments
+        changed = {**launched.environment, **environment}
+        return dataclasses.replace(launched, arguments=arguments, environment=changed)
+
+    runner.launcher = launch
+    return runner
+
+
+@pytest.mark.parametrize("fault", ["KeyError", "Panic"])
+def test_a_fault_of_the_program_has_its_own_exit_code_and_a_harmless_traceback(tmp_path: Path, fault: str) -> None:
     script = tmp_path / "faulty.py"
-    script.write_text(_FAULTY, encoding="utf-8")
+    script.write_text(_FAULTY.format(fault=fault), encoding="utf-8")
     result = FakeRunner(root=tmp_path / "job", launcher=python_launcher(script)).run({"mode": "locate"})
     assert result.exit_code == FAULT_EXIT_CODE
     assert [command.name for command in result.commands] == ["group", "endgroup", "error"]
     assert "load_settings" in result.log
+
+
+def test_what_libraries_log_is_shown_and_harmless(tmp_path: Path) -> None:
+    script = tmp_path / "talkative.py"
+    script.write_text(_TALKATIVE, encoding="utf-8")
+    result = FakeRunner(root=tmp_path / "job", launcher=python_launcher(script)).run({"mode": "locate"})
+    assert result.exit_code == 0
+    assert (result.commands, result.stderr) == ((), "")
+    assert "warning: broken\n" in result.log
+    assert all(word in result.log for word in ("error: ours", "UserWarning: old"))
+    assert "details" not in result.log
+
+
+def test_outputs_that_cannot_be_written_do_not_cost_the_summary(job: Callable[..., FakeRunner], tmp_path: Path) -> None:
+    result = altered(job, GITHUB_OUTPUT=str(tmp_path)).run(
+        {"mode": "upload-stage", "stage": "math-libs", "staging_dir": "out"}
+    )
+    assert result.exit_code == 8
+    assert "### ✅ upload-stage · `math-libs`" in result.summary
+    assert "cannot write the runner" in result.summary
+    assert [message.partition("\n")[0] for message in result.messages("error")] == [
+        f"cannot write the runner's file {tmp_path.name}"
+    ]
+
+
+def test_a_summary_that_cannot_be_written_does_not_cost_the_outputs(job: Callable[..., FakeRunner]) -> None:
+    runner = altered(job, GITHUB_STEP_SUMMARY="/dev/full")
+    result = runner.run({"mode": "locate"})
+    assert (result.exit_code, result.outputs["bucket"]) == (8, "therock-ci-artifacts")
+    missing = {"mode": "upload-build", "artifact_group": "g", "staging_dir": "out", "build_dir": "none"}
+    result = runner.run(missing)
+    assert result.exit_code == 3  # what the mode says counts more
+    assert len(result.messages("error")) == 2
+
+
+@pytest.mark.parametrize("path", ["/" + "a" * 5000, "/dev/null/x"])
+def test_a_runner_temp_that_is_no_folder_is_done_without(job: Callable[..., FakeRunner], path: str) -> None:
+    result = altered(job, RUNNER_TEMP=path).run({"mode": "locate"})
+    assert result.succeeded, result.log
+    assert result.summary
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("streams", [">/dev/full 2>&1", ">&-", ">&- 2>&-"])
+def test_a_log_that_nobody_can_hear_does_not_cost_the_step(job: Callable[..., FakeRunner], streams: str) -> None:
+    result = altered(job, command=f'exec "$@" {streams}').run({"mode": "locate"})
+    assert result.succeeded, result.log
+    assert result.outputs["bucket"] == "therock-ci-artifacts"
+    assert "Traceback" not in result.stderr
+
+
+def test_a_workspace_that_is_not_there_is_not_made_and_its_report_is_missed(
+    job: Callable[..., FakeRunner], tmp_path: Path
+) -> None:
+    missing = tmp_path / "missing"
+    result = altered(job, GITHUB_WORKSPACE=str(missing)).run({"mode": "locate"})
+    assert (result.exit_code, result.outputs["report"]) == (0, "")
+    (warning,) = result.messages("warning")
+    assert warning.startswith("the report file was not written: ")
+    assert not missing.exists()
+
+
+def test_staging_where_the_job_cannot_look_is_warned_of(job: Callable[..., FakeRunner], tmp_path: Path) -> None:
+    runner = altered(job, RUNNER_WORKSPACE="/home/runner/work/TheRock")
+    staged = {"mode": "upload-stage", "stage": "math-libs"}
+    result = runner.run(staged | {"staging_dir": str(tmp_path / "elsewhere")})
+    assert any("is gone when this step's container ends" in message for message in result.messages("warning"))
+    for staging_dir in ("out", str(runner.temp / "out")):
+        assert runner.run(staged | {"staging_dir": staging_dir}).messages("warning") == []
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("dry_run", ["true", "false"])
+def test_only_what_the_run_stored_changes_hands(job: Callable[..., FakeRunner], dry_run: str) -> None:
+    runner = job()
+    secret = runner.workspace / "secret"
+    secret.touch(0o600)
+    os.chown(runner.workspace, 1234, 2345)
+    before = set(runner.workspace.rglob("*"))
+    result = runner.run({"mode": "upload-stage", "stage": "math-libs", "staging_dir": ".", "dry_run": dry_run})
+    assert result.succeeded, result.log
+    assert {path.stat().st_uid for path in before} == {0}
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    new = set(runner.workspace.rglob("*")) - before
+    assert any("reports" in path.parts for path in new) == (dry_run == "false")
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in new} == {(1234, 2345)}
 
 
 def test_a_step_in_whose_summary_nothing_fits_any_more_keeps_what_is_there(job: Callable[..., FakeRunner]) -> None:

@@ -131,4 +131,5 @@ def test_settings_that_the_mode_cannot_use_are_exit_code_2(
 
 def test_inputs_of_other_modes_are_warnings(job: Callable[..., FakeRunner]) -> None:
     result = job().run({**INPUTS, "stage": "math-libs", "artifact_group": "gfx94X-dcgpu"})
+    assert result.summary.partition("\n")[0] == "### ⚠️ upload-stage · `math-libs`"
     assert result.messages("warning") == ["input artifact_group is not used by mode upload-stage"]

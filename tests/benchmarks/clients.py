@@ -208,8 +208,8 @@ def _ours(direction: Direction) -> Prepare:
     from _therock_utils.storage_location import StorageLocation
 
     backend = S3StorageBackend()
-    if direction == "upload":  # connect as far as boto3's side does: the HEAD after a multipart upload needs a client
-        backend.upload([UploadItem(bytes(WARM_UP_BYTES), StorageLocation(BUCKET, f"warm-up/{os.getpid()}"))])
+    # Connect as far as boto3's side does: the HEAD after a multipart upload needs a client.
+    backend.upload([UploadItem(bytes(WARM_UP_BYTES), StorageLocation(BUCKET, f"warm-up/{os.getpid()}"))])
 
     def upload(files: Files) -> Callable[[], Check]:
         items = [UploadItem(path, StorageLocation(BUCKET, key)) for path, key, _ in files]

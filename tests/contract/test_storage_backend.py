@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
+import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,14 +18,16 @@ from _therock_utils._errors import (
     CancelledError,
     ConflictError,
     IllegalLocationError,
+    InputError,
     IntegrityError,
     LocalFileError,
     NotFoundError,
     OutputsError,
 )
 from _therock_utils._files import walk_files
-from _therock_utils._transfer_types import DownloadItem, UploadItem
+from _therock_utils._transfer_types import SMALL_OBJECT_LIMIT_BYTES, DownloadItem, UploadItem
 from _therock_utils.content_types import infer_content_type
+from fakes.storages import LocalStorage
 
 if TYPE_CHECKING:
     from _therock_utils._transfer_types import OnConflict, UploadResult
@@ -300,6 +305,24 @@ def test_other_bytes_under_a_key_are_dealt_with_as_asked(storage: Storage, mode:
         assert stored_keys(result) == (["r/a", "r/b", "r/c"] if mode == "overwrite" else ["r/a", "r/c"])
 
 
+def test_two_objects_for_one_key_and_the_root_are_an_input_error(storage: Storage) -> None:
+    storage.put("there", b"there")
+    backend, root, there = storage.backend(), storage.at(""), storage.at("there")
+    with pytest.raises(InputError, match="written twice"):
+        backend.upload(bytes_items(storage, "a", "a"))
+    with pytest.raises(InputError, match="written twice"):
+        backend.copy([(there, storage.at("a")), (there, storage.at("a"))])
+    for call in (
+        lambda: backend.upload([UploadItem(b"", root)]),
+        lambda: backend.copy([(there, root)]),
+        lambda: backend.read_small(root),
+        lambda: backend.replace(root, b"", "", etag=""),
+    ):
+        with pytest.raises(InputError, match="needs a key"):
+            call()
+    assert storage.contents() == {"there": b"there"}
+
+
 def test_neighbours_are_no_conflict(storage: Storage) -> None:
     storage.put("r/b2", b"other")
     storage.put("r/b/c", b"other")
@@ -340,6 +363,113 @@ def test_of_several_who_put_new_at_once_one_wins_and_the_others_know(storage: St
     winners = [number for number in outcomes if number is not None]
     assert (len(outcomes), len(winners)) == (4, 1)
     assert storage.contents() == {"x": str(winners[0]).encode()}
+
+
+# --- read_small and replace -----------------------------------------------------------------------------------------
+
+
+def test_a_small_object_is_read_with_an_etag_and_nothing_where_there_is_none(storage: Storage) -> None:
+    backend = storage.backend()
+    assert backend.read_small(storage.at("x/page.html")) is None
+    storage.put("x/page.html", b"<p>")
+    read = backend.read_small(storage.at("x/page.html"))
+    assert read is not None
+    assert (read.data, bool(read.etag)) == (b"<p>", True)
+
+
+def test_an_object_that_is_not_small_is_not_read(storage: Storage) -> None:
+    storage.put("limit", b"x" * SMALL_OBJECT_LIMIT_BYTES)
+    storage.put("above", b"x" * (SMALL_OBJECT_LIMIT_BYTES + 1))
+    read = storage.backend().read_small(storage.at("limit"))
+    assert read is not None
+    assert len(read.data) == SMALL_OBJECT_LIMIT_BYTES
+    with pytest.raises(IntegrityError, match="too large"):
+        storage.backend().read_small(storage.at("above"))
+
+
+def test_replace_replaces_only_the_version_that_was_read(storage: Storage) -> None:
+    backend, at = storage.backend(), storage.at("x/page.html")
+    first = backend.replace(at, b"one", "text/html", etag="")
+    assert (first.location, first.size_bytes, first.content_type) == (at, 3, "text/html")
+    read = backend.read_small(at)
+    assert read is not None
+    second = backend.replace(at, b"two!", "", etag=read.etag)
+    assert (second.sha256, second.content_type) == (hashlib.sha256(b"two!").hexdigest(), infer_content_type("x.html"))
+    for etag in (read.etag, ""):
+        with pytest.raises(ConflictError):
+            backend.replace(at, b"three", "text/html", etag=etag)
+    assert storage.contents() == {"x/page.html": b"two!"}
+    assert listed(backend, storage.at("")) == ["x/page.html"]
+
+
+def test_an_object_that_is_gone_is_not_replaced(storage: Storage) -> None:
+    storage.put("a", b"a")
+    read = storage.backend().read_small(storage.at("a"))
+    assert read is not None
+    for gone in ("b", "no/where"):
+        with pytest.raises(ConflictError):
+            storage.backend().replace(storage.at(gone), b"new", "text/plain", etag=read.etag)
+    assert storage.contents() == {"a": b"a"}
+
+
+_ADD_LINES = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from _therock_utils._errors import ConflictError
+from _therock_utils.storage_backend import create_storage_backend
+from _therock_utils.storage_location import StorageLocation
+backend = create_storage_backend(staging_dir=Path(sys.argv[2]) if sys.argv[2] else None)
+at = StorageLocation(sys.argv[3], "x/lines")
+sys.stdin.read(1)
+for number in range(20):
+    while True:
+        read = backend.read_small(at)
+        data, etag = (read.data, read.etag) if read else (b"", "")
+        try:
+            backend.replace(at, data + f"{sys.argv[4]}{number}\\n".encode(), "text/plain", etag=etag)
+        except ConflictError:
+            continue
+        break
+"""
+
+
+def test_two_processes_that_replace_one_object_again_and_again_lose_nothing(storage: Storage) -> None:
+    staging_dir = str(storage.staging_dir) if isinstance(storage, LocalStorage) else ""
+    source_root = str(Path(__file__).parents[2] / "src")
+    command = [sys.executable, "-c", _ADD_LINES, source_root, staging_dir, storage.bucket]
+    processes = [subprocess.Popen([*command, name], stdin=subprocess.PIPE) for name in "ab"]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.close()  # both begin
+    assert [process.wait() for process in processes] == [0, 0]
+    lines = storage.contents()["x/lines"].decode().split()
+    assert sorted(lines) == sorted(f"{name}{number}" for name in "ab" for number in range(20))
+    for name in "ab":
+        assert [line for line in lines if line[0] == name] == [f"{name}{number}" for number in range(20)]
+    assert list(storage.contents()) == ["x/lines"]
+
+
+def test_threads_that_replace_one_object_lose_nothing(storage: Storage) -> None:
+    start, at = threading.Barrier(2), storage.at("x/lines")
+
+    def add(name: str) -> None:
+        backend = storage.backend()
+        start.wait()
+        done = 0
+        while done < 20:
+            read = backend.read_small(at)
+            data, etag = (read.data, read.etag) if read else (b"", "")
+            with suppress(ConflictError):
+                backend.replace(at, data + f"{name}{done}\n".encode(), "text/plain", etag=etag)
+                done += 1
+
+    threads = [threading.Thread(target=add, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(storage.contents()["x/lines"].split()) == 40
 
 
 # --- downloading -----------------------------------------------------------------------------------------------------
@@ -436,6 +566,9 @@ def test_a_dry_run_writes_nothing_and_says_what_it_would(storage: Storage, tmp_p
     assert result.total_bytes == sum(map(len, files.values())) + 5
     assert backend.put_new(storage.at("new"), b"x", "text/plain").verified == "dry-run"
     assert backend.copy_files([(storage.at("there"), storage.at("copy"))]) == 1
+    there = backend.read_small(storage.at("there"))
+    assert there is not None
+    assert backend.replace(storage.at("there"), b"x", "text/plain", etag=there.etag).verified == "dry-run"
     assert storage.contents() == {"there": b"there"}
 
 
@@ -450,6 +583,14 @@ def test_after_a_cancel_nothing_is_written_and_everything_is_reported(storage: S
     assert failures(backend.copy([(storage.at("there"), storage.at("c"))], cancel=cancel)) == {"c": CancelledError}
     download = backend.download([DownloadItem(storage.at("there"), tmp_path / "there")], cancel=cancel)
     assert [type(failed.error) for failed in download.failed] == [CancelledError]
+    for call in (
+        lambda: list(backend.list_objects(storage.at(""), cancel=cancel)),
+        lambda: backend.read_small(storage.at("there"), cancel=cancel),
+        lambda: backend.put_new(storage.at("new"), b"", "text/plain", cancel=cancel),
+        lambda: backend.replace(storage.at("there"), b"", "text/plain", etag="x", cancel=cancel),
+    ):
+        with pytest.raises(CancelledError):
+            call()
     assert storage.contents() == {"there": b"there"}
     assert list(tmp_path.glob("there*")) == []
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from _therock_utils._errors import OutputsError
-    from _therock_utils._transfer_types import ListedObject, StoredObject, UploadItem, UploadResult
+    from _therock_utils._transfer_types import ListedObject, StoredBytes, StoredObject, UploadItem, UploadResult
     from _therock_utils.storage_backend import StorageBackend
     from _therock_utils.storage_location import StorageLocation
     from therock_outputs.mode_names import Mode
@@ -45,7 +45,7 @@ def make_context(
     staging_dir = workspace / STAGED
     return Context(
         settings=settings,
-        target=resolve_target(settings, cancel),
+        target=resolve_target(settings, cancel, say=lambda _text: None),
         workspace=Workspace(workspace),
         staging_dir=staging_dir,
         cancel=cancel,
@@ -63,24 +63,37 @@ class TroubledBackend(LocalStorageBackend):
         staging_dir: Path,
         *,
         on_upload: Callable[[Sequence[UploadItem]], None] = lambda _items: None,
+        on_replace: Callable[[], None] = lambda: None,
         listing: OutputsError | None = None,
+        reading: OutputsError | None = None,
         put_new: OutputsError | None = None,
     ) -> None:
         super().__init__(staging_dir)
         self.uploads: list[list[str]] = []
-        self._on_upload, self._listing, self._put_new = on_upload, listing, put_new
+        self._on_upload, self._on_replace = on_upload, on_replace
+        self._listing, self._reading, self._put_new = listing, reading, put_new
 
     def upload(self, items: Sequence[UploadItem], **options: Any) -> UploadResult:  # noqa: ANN401 - as LocalStorageBackend's
         self.uploads.append([item.destination.relative_path for item in items])
         self._on_upload(items)
         return super().upload(items, **options)
 
-    def list_objects(self, location: StorageLocation) -> Iterator[ListedObject]:
+    def list_objects(self, location: StorageLocation, **options: Any) -> Iterator[ListedObject]:  # noqa: ANN401 - as above
         if self._listing is not None:
             raise self._listing
-        return super().list_objects(location)
+        return super().list_objects(location, **options)
 
-    def put_new(self, location: StorageLocation, data: bytes, content_type: str) -> StoredObject:
+    def read_small(self, location: StorageLocation, **options: Any) -> StoredBytes | None:  # noqa: ANN401 - as above
+        if self._reading is not None:
+            raise self._reading
+        return super().read_small(location, **options)
+
+    def replace(self, location: StorageLocation, data: bytes, content_type: str, **options: Any) -> StoredObject:  # noqa: ANN401 - as above
+        self.uploads.append([location.relative_path])
+        self._on_replace()
+        return super().replace(location, data, content_type, **options)
+
+    def put_new(self, location: StorageLocation, data: bytes, content_type: str, **options: Any) -> StoredObject:  # noqa: ANN401 - as above
         if self._put_new is not None:
             raise self._put_new
-        return super().put_new(location, data, content_type)
+        return super().put_new(location, data, content_type, **options)

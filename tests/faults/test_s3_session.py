@@ -7,7 +7,7 @@ import http.server
 import ipaddress
 import ssl
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import obstore
@@ -19,13 +19,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from _therock_utils import _errors
-from _therock_utils._s3_calls import head_facts
+from _therock_utils._s3_calls import head_facts, obstore_call
 from _therock_utils._s3_session import S3Connection
 from _therock_utils._transfer_types import DownloadItem
 from _therock_utils.s3_buckets import REGION
 from _therock_utils.storage_backend import S3StorageBackend
 from _therock_utils.storage_location import StorageLocation
-from fakes.s3_environment import clean_aws_environment
+from fakes.s3_environment import ACCESS_KEY_ID, clean_aws_environment
 from fakes.s3_fault_proxy import Answer, s3_error
 
 if TYPE_CHECKING:
@@ -87,12 +87,74 @@ def test_an_endpoint_that_is_to_be_ignored_is_ignored(monkeypatch: pytest.Monkey
     assert not _connection().endpoint
 
 
-@pytest.mark.parametrize("url", ["ftp://x", "nonsense", "http://", "http://a:b@c/", "http://[", "http://x/?y"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://x",
+        "nonsense",
+        "http://",
+        "http://a:b@c/",
+        "http://[",
+        "http://x/?y",
+        "http://x/#y",
+        "http://127.0.0.1:99999",
+        "http://127.0.0.1:0",
+        "http://127.0.0.1:x",
+        "http://a b/",
+        "http://a/\x01",
+        "http://a\nb/",
+        "http://\u00e4.example/",
+        "http://a^b/",
+    ],
+)
 def test_an_endpoint_that_is_no_url_is_an_input_error(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     clean_aws_environment(monkeypatch)
     monkeypatch.setenv("AWS_ENDPOINT_URL", url)
     with pytest.raises(_errors.InputError, match="AWS_ENDPOINT_URL"):
         _ = _connection().endpoint
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/ \n", "http://[::1]:9000", "https://my_host", "http://x.y/path"])
+def test_an_endpoint_is_used_without_blanks_around_it(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    clean_aws_environment(monkeypatch)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+    assert _connection().endpoint == url.strip().rstrip("/")
+    _connection().store("bucket", signed=False)
+
+
+@pytest.mark.parametrize("region", ["us east", "us-east-1\x00", "us/east", "-", "\u00fcs", "a" * 64])
+def test_a_region_that_is_none_is_an_input_error(monkeypatch: pytest.MonkeyPatch, region: str) -> None:
+    clean_aws_environment(monkeypatch)
+    connection = _connection(region=region)
+    with pytest.raises(_errors.InputError, match="region"):
+        connection.store("bucket", signed=False)
+
+
+def test_a_region_is_used_without_blanks_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    clean_aws_environment(monkeypatch)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1\n")
+    assert _connection().region("bucket") == "eu-west-1"
+
+
+def test_what_the_url_library_refuses_is_an_error_and_no_panic(monkeypatch: pytest.MonkeyPatch) -> None:
+    clean_aws_environment(monkeypatch)
+    monkeypatch.setattr("_therock_utils._s3_session.checked_endpoint", lambda _: "http://127.0.0.1:99999")
+    connection = _connection(credentials_for=lambda _: Credentials("AKIAGIVEN", "made-up"))
+    with pytest.raises(_errors.ServiceError, match="AWS settings"):
+        obstore_call(connection, "store", "bucket", "key", _put_to)
+
+
+def test_what_only_boto3_takes_for_no_host_is_an_input_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    clean_aws_environment(monkeypatch)
+    connection = _connection(
+        endpoint_url="http://my_host", credentials_for=lambda _: Credentials("AKIAGIVEN", "made-up")
+    )
+    with pytest.raises(_errors.InputError, match="AWS settings"):
+        head_facts(connection, "bucket", "key")
+
+
+def _put_to(store: obstore.store.S3Store) -> None:
+    obstore.put(store, "key", b"data", use_multipart=False)
 
 
 @pytest.mark.parametrize(
@@ -169,6 +231,49 @@ def test_half_of_a_pair_of_credentials_is_a_credentials_error(bucket: Bucket, mo
     assert "AWS_SECRET_ACCESS_KEY" in result.failed[0].error.why
 
 
+@pytest.mark.parametrize("name", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"])
+def test_a_line_end_after_a_part_of_the_credentials_plays_no_part(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "made-up")
+    monkeypatch.setenv(name, f" {ACCESS_KEY_ID}\n")
+    connection = _connection()
+    bucket.proxy.rule = _accept
+    _put(connection)
+    with suppress(_errors.OutputsError):
+        head_facts(connection, "bucket", "key")
+    assert [request.method for request in bucket.proxy.requests] == ["PUT", "HEAD"]
+    assert all(_signer(request).startswith("AKIATEST") for request in bucket.proxy.requests)
+    token = ACCESS_KEY_ID if name == "AWS_SESSION_TOKEN" else "made-up"
+    assert {request.headers["x-amz-security-token"] for request in bucket.proxy.requests} == {token}
+
+
+@pytest.mark.parametrize("value", ["hid\nden", "hid den", "hidd\u00e9n", "hid\x7fden", " "])
+@pytest.mark.parametrize("name", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"])
+def test_credentials_that_no_header_can_carry_are_told_and_not_shown(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    if name == "AWS_SESSION_TOKEN" and not value.strip():
+        return  # no token at all
+    result = S3StorageBackend().upload([bucket.item("a")])
+    error = result.failed[0].error
+    assert type(error) is _errors.CredentialsError
+    assert name in error.remedy
+    assert "hid" not in str(error)
+    assert bucket.proxy.requests == []
+
+
+def test_renewed_credentials_that_no_header_can_carry_are_told_and_not_shown(bucket: Bucket) -> None:
+    expiry = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=9)
+    answer = {"access_key": "AKIA", "secret_key": "x", "token": "hid\nden", "expiry_time": expiry.isoformat()}
+    credentials = RefreshableCredentials.create_from_metadata(answer, lambda: answer, "oidc")
+    result = S3StorageBackend(credentials_for=lambda _: credentials, retry_seconds=1).upload([bucket.item("a")])
+    assert type(result.failed[0].error) is _errors.CredentialsError
+    assert "session token" in result.failed[0].error.why
+    assert "hid" not in str(result.failed[0].error)
+
+
 def test_a_profile_that_does_not_exist_is_a_credentials_error(monkeypatch: pytest.MonkeyPatch) -> None:
     clean_aws_environment(monkeypatch)
     monkeypatch.setenv("AWS_PROFILE", "missing")
@@ -231,6 +336,38 @@ def test_a_denial_is_told_though_nobody_says_whose_the_credentials_are(
     bucket.proxy.rule = lambda _: s3_error(403, "AccessDenied")
     result = S3StorageBackend().upload([bucket.item("a")])
     assert type(result.failed[0].error) is _errors.NotPermittedError
+
+
+def test_a_denial_of_another_service_is_not_asked_about_at_that_service(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", bucket.proxy.url)
+    bucket.proxy.rule = lambda _: s3_error(403, "AccessDenied")
+    result = S3StorageBackend().upload([bucket.item("a")])
+    assert type(result.failed[0].error) is _errors.NotPermittedError
+    assert bucket.proxy.count(lambda request: request.method == "POST") == 0
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(200, b"<html>log in</html>"),
+        Answer(200, b"nothing of XML"),
+        Answer(200),
+        Answer(500, b"<Error/>"),
+        s3_error(403, "AccessDenied"),
+        Answer(200, b"<GetCallerIdentityResponse><GetCallerIdentityResult/></GetCallerIdentityResponse>"),
+    ],
+)
+def test_a_denial_is_told_whatever_the_service_of_identities_answers(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, answer: Answer
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", bucket.proxy.url)
+    bucket.proxy.rule = lambda request: answer if request.method == "POST" else s3_error(403, "AccessDenied")
+    result = S3StorageBackend().upload([bucket.item("a")])
+    assert type(result.failed[0].error) is _errors.NotPermittedError
+    assert "which are" not in result.failed[0].error.remedy
+    assert bucket.proxy.count(lambda request: request.method == "POST") == 1
 
 
 def test_credentials_that_cannot_be_renewed_are_told_as_such(bucket: Bucket) -> None:
@@ -320,8 +457,10 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
         .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
         .sign(key, hashes.SHA256())
     )
+    other = builder.subject_name(name).public_key(leaf_key.public_key()).serial_number(3).sign(key, hashes.SHA256())
     pem = serialization.Encoding.PEM
     secret = leaf_key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (folder / "other.pem").write_bytes(other.public_bytes(pem))
     (folder / "ca.pem").write_bytes(ca.public_bytes(pem))
     (folder / "leaf.pem").write_bytes(leaf.public_bytes(pem) + secret)
     return folder
@@ -385,6 +524,31 @@ def test_a_certificate_file_that_cannot_be_read_is_named(
     error = _upload_error(bucket, bucket.proxy.url)
     assert type(error) is _errors.LocalFileError
     assert "missing.pem" in error.what
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"nothing", b"-----BEGIN CERTIFICATE-----\nnot base64!!\n-----END CERTIFICATE-----\n", b"", b"\x30\x82\xff"],
+)
+def test_a_certificate_file_that_is_no_pem_is_named(
+    monkeypatch: pytest.MonkeyPatch, bucket: Bucket, tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "bad.pem").write_bytes(content)
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "bad.pem"))
+    error = _upload_error(bucket, bucket.proxy.url)
+    assert type(error) is _errors.LocalFileError
+    assert "bad.pem" in error.what
+    assert "AWS_CA_BUNDLE" in error.remedy
+
+
+def test_every_certificate_of_a_bundle_is_trusted(
+    monkeypatch: pytest.MonkeyPatch, bucket: Bucket, authority: Path, tmp_path: Path
+) -> None:
+    bundle = "# \u00fcber\n".encode() + (authority / "other.pem").read_bytes() + (authority / "ca.pem").read_bytes()
+    (tmp_path / "bundle.pem").write_bytes(bundle)
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "bundle.pem"))
+    with _tls_server(authority / "leaf.pem") as url:
+        _put(_connection(endpoint_url=url))
 
 
 def _upload_error(bucket: Bucket, url: str) -> _errors.OutputsError:

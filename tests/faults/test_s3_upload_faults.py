@@ -18,12 +18,14 @@ from _therock_utils._s3_plan import MIB, PART_SIZE_BYTES, SINGLE_PUT_LIMIT_BYTES
 from _therock_utils._s3_session import S3Connection
 from _therock_utils._transfer_types import Origin, UploadItem
 from _therock_utils.storage_backend import S3StorageBackend
+from _therock_utils.storage_location import StorageLocation
 from fakes.s3_environment import clean_aws_environment
-from fakes.s3_fault_proxy import Answer, HoldUp, Reset, Stall, s3_error
+from fakes.s3_fault_proxy import Answer, CutShort, HoldUp, Reset, Stall, s3_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from _therock_utils._transfer_types import OnConflict, UploadResult
     from fakes.s3_fault_proxy import Fault, Request
     from faults.conftest import Bucket
 
@@ -223,14 +225,41 @@ def test_objects_of_another_bucket_are_stored_though_one_bucket_refuses(
     assert [stored.location.bucket for stored in result.stored] == [other]
 
 
-def test_writing_goes_on_where_listing_is_not_permitted(
-    bucket: Bucket, backend: S3StorageBackend, caplog: pytest.LogCaptureFixture
+def test_writing_goes_on_where_listing_is_not_permitted_and_the_caller_is_told(
+    bucket: Bucket, backend: S3StorageBackend
 ) -> None:
     bucket.proxy.rule = lambda request: s3_error(403, "AccessDenied") if request.is_listing else None
-    result = backend.upload([bucket.item("a.log"), bucket.item("b.log")], on_conflict="error")
+    result = backend.upload([bucket.item("a.log"), bucket.item("b.log")])
     assert len(result.stored) == 2
-    assert result.conflicts == ()
-    assert sum("cannot be listed" in record.message for record in caplog.records) == 1
+    assert (result.failed, result.conflicts) == ((), ())
+    assert len(result.notices) == 1
+    assert bucket.name in result.notices[0]
+    assert "cannot be listed" in result.notices[0]
+    assert (result + result).notices == result.notices
+
+
+@pytest.mark.parametrize("on_conflict", ["error", "skip"])
+def test_what_is_not_to_be_overwritten_is_not_written_where_listing_is_not_permitted(
+    bucket: Bucket, backend: S3StorageBackend, on_conflict: OnConflict
+) -> None:
+    other = f"{bucket.name}-other"
+    bucket.client.create_bucket(Bucket=other)
+    bucket.client.put_object(Bucket=bucket.name, Key="run/b.log", Body=b"theirs")
+    bucket.proxy.rule = lambda request: (
+        s3_error(403, "AccessDenied") if request.is_listing and bucket.name == request.path.strip("/") else None
+    )
+    items = [bucket.item("run/a.log"), bucket.item("run/b.log"), bucket.item("top.log")]
+    twin = UploadItem(b"data", type(items[0].destination)(other, "a.log"))
+    result = backend.upload([*items, twin], on_conflict=on_conflict)
+    assert [failed.location for failed in result.failed] == [item.destination for item in items]
+    assert {type(failed.error) for failed in result.failed} == {_errors.NotPermittedError}
+    assert len({id(failed.error) for failed in result.failed}) == 1
+    assert "cannot be looked for" in result.failed[0].error.what
+    assert "s3:ListBucket" in result.failed[0].error.remedy
+    assert "on_conflict: overwrite" in result.failed[0].error.remedy
+    assert [stored.location for stored in result.stored] == [twin.destination]
+    assert bucket.proxy.count(lambda request: request.is_write and request.path.startswith(f"/{bucket.name}/")) == 0
+    assert bucket.get("run/b.log") == b"theirs"
 
 
 def test_a_large_object_that_may_not_be_looked_at_is_verified_by_the_listing(
@@ -464,6 +493,75 @@ def test_a_new_object_that_another_wrote_meanwhile_is_a_conflict(bucket: Bucket,
     with pytest.raises(_errors.ConflictError):
         backend.put_new(bucket.at("new.json"), b"ours", "application/json")
     assert bucket.get("new.json") == b"theirs"
+
+
+def test_a_replacement_whose_answer_got_lost_is_known_as_ours(bucket: Bucket, backend: S3StorageBackend) -> None:
+    bucket.client.put_object(Bucket=bucket.name, Key="page", Body=b"before")
+    read = backend.read_small(bucket.at("page"))
+    assert read is not None
+
+    def rule(request: Request) -> Fault:
+        if request.method == "PUT" and request.number == 1:
+            bucket.client.put_object(Bucket=bucket.name, Key="page", Body=b"ours")  # stored, but the answer is lost
+            return Reset(4)
+        return None
+
+    bucket.proxy.rule = rule
+    assert backend.replace(bucket.at("page"), b"ours", "text/html", etag=read.etag).size_bytes == 4
+
+
+def test_a_missing_bucket_is_neither_an_absent_object_nor_a_conflict(backend: S3StorageBackend) -> None:
+    at = StorageLocation("no-such-bucket-here", "page")
+    with pytest.raises(_errors.BucketNotFoundError):
+        backend.read_small(at)
+    for etag in ("", '"etag"'):
+        with pytest.raises(_errors.BucketNotFoundError):
+            backend.replace(at, b"", "text/html", etag=etag)
+
+
+def test_a_denied_small_object_is_not_taken_for_an_absent_one(bucket: Bucket, backend: S3StorageBackend) -> None:
+    bucket.proxy.rule = lambda _: s3_error(403, "AccessDenied")
+    with pytest.raises(_errors.NotPermittedError):
+        backend.read_small(bucket.at("page"))
+    with pytest.raises(_errors.NotPermittedError):
+        backend.replace(bucket.at("page"), b"", "text/html", etag="")
+
+
+def test_a_small_object_that_comes_cut_short_is_asked_for_again(bucket: Bucket, backend: S3StorageBackend) -> None:
+    bucket.client.put_object(Bucket=bucket.name, Key="page", Body=b"0123456789")
+    bucket.proxy.rule = lambda request: CutShort(3) if request.number <= 2 else None
+    read = backend.read_small(bucket.at("page"))
+    assert read is not None
+    assert read.data == b"0123456789"
+
+
+@pytest.mark.parametrize("name", ["list_objects", "read_small", "put_new", "replace", "upload"])
+def test_a_cancel_ends_the_wait_for_a_request_that_hangs(bucket: Bucket, name: str) -> None:
+    backend, cancel, at = S3StorageBackend(), CancelToken(), bucket.at("run/page")
+    hanging = threading.Event()
+
+    def rule(_: Request) -> Fault:
+        hanging.set()
+        cancel.cancel(15)
+        return Stall()
+
+    bucket.proxy.rule = rule
+    calls: dict[str, Callable[[], object]] = {
+        "list_objects": lambda: list(backend.list_objects(bucket.at("run"), cancel=cancel)),
+        "read_small": lambda: backend.read_small(at, cancel=cancel),
+        "put_new": lambda: backend.put_new(at, b"", "text/html", cancel=cancel),
+        "replace": lambda: backend.replace(at, b"", "text/html", etag='"etag"', cancel=cancel),
+        "upload": lambda: _raise_first(backend.upload([UploadItem(b"", at)], cancel=cancel)),
+    }
+    with pytest.raises(_errors.CancelledError) as caught:
+        calls[name]()
+    assert caught.value.exit_code == 143
+    assert hanging.is_set()
+    assert len(bucket.proxy.requests) == 1  # it hangs still: it was not waited for
+
+
+def _raise_first(result: UploadResult) -> None:
+    raise result.failed[0].error
 
 
 def test_a_listing_that_breaks_off_goes_on_from_the_last_key(bucket: Bucket, backend: S3StorageBackend) -> None:

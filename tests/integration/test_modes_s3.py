@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import io
 import json
 import os
@@ -37,7 +38,7 @@ BUCKET = "therock-ci-artifacts"
 GROUP = "gfx94X-dcgpu"
 P = "15948739823-linux"
 BUILD = {"mode": "upload-build", "artifact_group": GROUP}
-STAGE = {"mode": "upload-stage", "stage": "compiler-runtime"}
+STAGE = {"mode": "upload-stage", "stage": "compiler-runtime", "index": "write"}
 FAMILY_STAGE = {"mode": "upload-stage", "stage": "math-libs", "family": "gfx1151", "index": "write"}
 MODES = [pytest.param(BUILD, id="build"), pytest.param(STAGE, id="stage"), pytest.param(FAMILY_STAGE, id="family")]
 
@@ -137,16 +138,39 @@ def test_s3_and_a_staging_folder_hold_the_same_keys_and_bytes(
 
 
 @pytest.mark.parametrize("inputs", MODES)
-def test_every_link_of_outputs_and_summary_leads_to_an_object_or_the_servers_page(
+def test_every_link_of_outputs_and_summary_leads_to_an_object(
     runner: FakeRunner, cloud: Cloud, inputs: dict[str, str]
 ) -> None:
     result = run(runner, cloud, inputs)
     urls = {value for name, value in result.outputs.items() if name.endswith("url") and value}
     urls |= set(markdown.links(result.summary))
-    assert len(urls) >= 2 or inputs is FAMILY_STAGE
+    assert len(urls) >= 2 or inputs is not BUILD
     keys = set(cloud.object_keys())
-    by_server = {f"{P}/logs/compiler-runtime/index.html"} if inputs is STAGE else set()
-    assert {key_of(url) for url in urls} <= keys | by_server
+    assert {key_of(url) for url in urls} <= keys
+
+
+def test_the_page_of_a_stage_is_written_where_the_endpoint_is_not_that_of_the_server_that_makes_pages(
+    runner: FakeRunner, cloud: Cloud
+) -> None:
+    result = run(runner, cloud, {**STAGE, "index": "auto"})
+    assert key_of(result.outputs["log_url"]) in cloud.object_keys()
+
+
+def test_jobs_of_one_group_share_its_pages_also_when_they_run_at_once(runner: FakeRunner, cloud: Cloud) -> None:
+    jobs = ["a", "b", "c"]
+    runners = [FakeRunner(root=runner.root / job) for job in jobs]
+    for job, its_runner in zip(jobs, runners, strict=True):
+        files = {f"logs/{job}.log": job, f"artifacts/{job}_lib_generic.tar.xz": job}
+        write_tree(its_runner.workspace / "build", files)
+    inputs = {**BUILD, "if_no_files_found": "ignore"}
+    with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool:
+        results = list(pool.map(lambda job, it: run(it, cloud, inputs, GITHUB_JOB=job), jobs, runners))
+    assert [result.exit_code for result in results] == [0] * len(jobs), [result.log for result in results]
+    contents = cloud.contents()
+    logs = Links(contents[f"{P}/logs/{GROUP}/index.html"]).targets
+    artifacts = Links(contents[f"{P}/index-{GROUP}.html"]).targets
+    assert logs == [f"./{job}.log" for job in jobs]
+    assert artifacts == [f"./{job}_lib_generic.tar.xz{end}" for job in jobs for end in ("", ".sha256sum")]
 
 
 class Links(HTMLParser):

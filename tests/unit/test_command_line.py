@@ -60,6 +60,16 @@ def test_an_input_that_looks_misspelt_is_an_error(monkeypatch: pytest.MonkeyPatc
     assert "build_dir" in error.remedy
 
 
+@pytest.mark.parametrize("way", ["environment", "option"])
+def test_an_unknown_input_beside_the_one_it_looks_like_is_a_warning(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    monkeypatch.setenv("INPUT_STAGES", "of another action")
+    monkeypatch.setenv("INPUT_STAGE", "math-libs" if way == "environment" else " ")
+    arguments = ["upload-stage", *(["--stage", "math-libs"] if way == "option" else [])]
+    settings, warnings = load_settings(arguments, os.environ)
+    assert settings.stage == "math-libs"
+    assert warnings == ("input 'stages' is not known and not used",)
+
+
 def test_another_unknown_input_is_a_warning_and_its_value_is_not_told() -> None:
     warnings = check_input_names(
         {"INPUT_ZZZ\u202e": "secret", "INPUT_EMPTY_ONE": "", "OTHER": "x", "INPUT_MODE": "x"}, input_fields()
@@ -76,6 +86,22 @@ def test_a_misspelt_option_is_told_with_the_nearest_one_and_without_its_value() 
 
 def test_an_option_cannot_be_shortened() -> None:
     assert refusal("locate", "--run", "5").what == "option '--run' is not known"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--dry-run", "upload-stage"],
+        ["upload-stage", "--dry-run"],
+        ["--dry-run", "true", "upload-stage"],
+        ["--summary", "false", "--dry-run", "upload-stage"],
+        ["--dry-run=true", "upload-stage"],
+    ],
+)
+def test_a_switch_does_not_take_the_mode_for_its_value(arguments: list[str]) -> None:
+    settings, _warnings = load_settings(arguments, os.environ)
+    assert (settings.mode, settings.dry_run) == (Mode.UPLOAD_STAGE, True)
+    assert settings.summary == ("--summary" not in arguments)
 
 
 def test_an_option_without_its_value_is_an_input_error() -> None:
@@ -152,3 +178,19 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_nothing_is_suggested_where_nothing_is_near() -> None:
     assert suggest("zzzzzz", ["locate"]) == ""
+
+
+def test_an_option_of_a_list_may_be_given_several_times() -> None:
+    given = [
+        "upload-stage",
+        "--include",
+        "*_build.log",
+        "--include",
+        "a,b.log",
+        "--platform",
+        "linux",
+        "--platform=windows",
+    ]
+    settings, _ = load_settings(given, {})
+    assert settings.include == ("*_build.log", "a,b.log")
+    assert settings.platform == ("linux", "windows")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from _therock_utils._keys import key_fault
 from fakes.reports import HOSTILE_NAMES, at
-from therock_outputs.index_page import GENERATOR, ListedFile, render_index_page
+from therock_outputs.index_page import GENERATOR, ListedFile, read_index_page, render_index_page
 from therock_outputs.text_safety import visible
 
 PAGE = at("logs/gfx94X-dcgpu/index.html")
@@ -87,6 +87,31 @@ def test_a_link_leads_to_exactly_the_objects_url(name: str) -> None:
         return
     (href,) = Reader(render_index_page("Logs", [ListedFile(name, 1)])).hrefs
     assert urljoin(PAGE.https_url, href) == FOLDER.child(name).https_url
+
+
+@given(st.lists(st.builds(ListedFile, legal_names, st.integers(0, 10**14)), unique_by=lambda file: file.name))
+def test_a_page_is_read_back_to_its_very_files(files: list[ListedFile]) -> None:
+    assert read_index_page(render_index_page("Logs", files)) == tuple(sorted(files))
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        b"",
+        b"\xff\x00<",
+        b"<html><a href='./x'>x</a></html>",
+        render_index_page("x", [ListedFile("a", 1)]).replace(GENERATOR.encode(), b"another"),
+        b"therock-outputs files",
+    ],
+)
+def test_a_page_of_another_program_is_none_of_ours(page: bytes) -> None:
+    assert read_index_page(page) is None
+
+
+@pytest.mark.parametrize("href", ["../x", "./a/../b", "./%00", "./", "/x", "./a%2F%2E%2E"])
+def test_a_row_whose_name_no_key_has_is_dropped(href: str) -> None:
+    page = render_index_page("x", [ListedFile("a", 1), ListedFile("b", 2)]).replace(b'"./a"', f'"{href}"'.encode())
+    assert read_index_page(page) == (ListedFile("b", 2),)
 
 
 @given(st.text())

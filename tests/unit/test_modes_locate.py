@@ -102,6 +102,30 @@ def test_several_platforms_are_all_in_locations_and_in_the_table(tmp_path: Path)
     assert {part.state for part in report.parts} == {"located"}
 
 
+def test_folders_are_told_from_pages_and_files(tmp_path: Path) -> None:
+    folders = {part.what: part.is_folder for part in located(tmp_path).parts}
+    assert folders == {
+        "Logs": False,
+        "Artifacts": False,
+        "Manifest": False,
+        "Python packages": True,
+        "Tarballs": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("inputs", "subject"),
+    [
+        ({"artifact_group": "g", "stage": "s"}, "g"),
+        ({"artifact_group": "g", "stage": "s", "family": "f", "layout": "multi-arch"}, "s/f"),
+        ({"artifact_group": "g", "layout": "multi-arch"}, ""),
+        ({"stage": "s"}, "s"),
+    ],
+)
+def test_the_subject_is_that_of_the_layout(tmp_path: Path, inputs: dict[str, object], subject: str) -> None:
+    assert located(tmp_path, **inputs).subject == subject
+
+
 def test_nothing_is_opened_and_nothing_written(tmp_path: Path) -> None:
     located(tmp_path, artifact_group="g")
     assert list(tmp_path.iterdir()) == []

@@ -53,10 +53,10 @@ def test_all_missing_parts_are_one_error_with_their_reasons_and_the_remedy() -> 
     "part",
     [
         PlannedPart("Logs", items("a"), absence="no logs", if_missing="error"),
-        PlannedPart("Logs", refused=(refused("a"),), absence="no logs", if_missing="error"),
+        PlannedPart("Logs", failed=(refused("a"),), absence="no logs", if_missing="error"),
         PlannedPart("Logs", if_missing="error"),
     ],
-    ids=["has items", "has refused ones", "nothing was wanted"],
+    ids=["has items", "has failed ones", "nothing was wanted"],
 )
 def test_a_part_that_has_something_is_not_missing(part: PlannedPart) -> None:
     assert missing_findings((part,)) == ((), None)
@@ -105,8 +105,8 @@ def test_failures_make_a_row_incomplete_or_failed(
     assert (it.state, it.note, it.file_count) == (state, note, len(kept))
 
 
-def test_a_refused_file_counts_as_failed_and_so_does_one_that_is_stored_and_unsound() -> None:
-    part = PlannedPart("Artifacts", items("a", "b"), refused=(refused("c"),))
+def test_a_file_that_could_not_be_prepared_counts_as_failed_and_so_does_one_that_is_stored_and_unsound() -> None:
+    part = PlannedPart("Artifacts", items("a", "b"), failed=(refused("c"),))
     it = row(part, UploadResult(stored=(stored("a"), stored("b")), failed=(refused("b"), refused("c"))))
     assert (it.state, it.note, it.file_count) == ("partly", "2 of 3 not stored", 1)
 
@@ -125,3 +125,8 @@ def test_a_row_without_files_says_why() -> None:
 def test_a_row_whose_files_were_all_left_alone_says_so() -> None:
     it = row(PlannedPart("Logs", items("a")), UploadResult())
     assert (it.state, it.note) == ("left-out", "nothing had to be stored")
+
+
+def test_a_page_that_was_kept_is_linked_though_it_was_not_stored() -> None:
+    (it,) = report_parts((PlannedPart("Logs", items("a"), page=PAGE),), UploadResult(stored=(stored("a"),)), {PAGE})
+    assert (it.location, it.by_server) == (PAGE, False)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pathlib
 import shutil
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from _therock_utils._cancel import CancelToken
 from _therock_utils._errors import (
+    CancelledError,
     ConflictError,
     CredentialsError,
     InputError,
@@ -19,8 +22,11 @@ from _therock_utils._errors import (
     NotPermittedError,
     ServiceUnavailableError,
 )
+from _therock_utils.storage_backend import LocalStorageBackend
 from fakes.contexts import STAGED, TroubledBackend, make_context
 from fakes.trees import digest, read_tree, write_tree
+from therock_outputs.index_page import read_index_page
+from therock_outputs.log_archives import LogArchive, write_ccache_archive
 from therock_outputs.mode_names import Mode
 from therock_outputs.modes import load_mode
 
@@ -28,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from _therock_utils._transfer_types import UploadItem
+    from _therock_utils._transfer_types import UploadItem, UploadResult
     from therock_outputs.report import Report
 
 pytestmark = pytest.mark.usefixtures("no_job")
@@ -62,21 +68,22 @@ def test_payload_comes_first_then_digests_then_pages_then_the_record(workspace: 
     backend = TroubledBackend(workspace / STAGED)
     report = upload(workspace, backend=backend)
     assert report.error is None
-    first, *others = backend.uploads
+    first, *others, (last,) = backend.uploads
     assert set(first) == {
-        f"{P}/blas_lib_gfx1151.tar.zst",
         f"{P}/logs/g/a.log",
         f"{P}/logs/g/ninja_logs.tar.gz",
         f"{P}/logs/g/ccache_logs.tar.zst",
         f"{P}/manifests/g/therock_manifest.json",
     }
     assert others == [
+        [f"{P}/blas_lib_gfx1151.tar.zst"],
         [f"{P}/blas_lib_gfx1151.tar.zst.sha256sum"],
         [f"{P}/logs/g/index.html"],
         [f"{P}/index-g.html"],
     ]
     (record,) = (workspace / STAGED / P / "reports" / "upload-build").iterdir()
     assert record.name.startswith("g-build-1-")
+    assert last == f"{P}/reports/upload-build/{record.name}"
     document = json.loads(record.read_text())
     assert document["complete"] is True
     assert {item["key"] for item in document["objects"]} == {*first, *(key for step in others for key in step)}
@@ -127,18 +134,20 @@ def test_a_cancel_between_payload_and_pages_stores_no_page_and_lists_nothing(wor
     assert report.exit_code == 130
     assert "logs/g/a.log" in keys(report)
     assert "index-g.html" not in keys(report)
-    assert len(backend.uploads) == 2
+    assert len(backend.uploads) == 3
     assert report.outputs["log_url"] == ""
 
 
 def test_without_the_right_to_list_a_page_shows_this_runs_files(workspace: Path) -> None:
-    said: list[str] = []
     write_tree(workspace / STAGED / P / "logs" / "g", {"earlier.log": "from an earlier attempt"})
-    upload(workspace, backend=TroubledBackend(workspace / STAGED, listing=NotPermittedError("no")), said=said)
+    error = NotPermittedError("access was denied", why="no s3:ListBucket", remedy="Allow it.")
+    report = upload(workspace, backend=TroubledBackend(workspace / STAGED, listing=error))
     page = (workspace / STAGED / P / "logs" / "g" / "index.html").read_text()
     assert "a.log" in page
     assert "earlier.log" not in page
-    assert any("cannot be listed" in line for line in said)
+    (warning,) = report.warnings
+    assert "cannot be listed" in warning
+    assert warning.endswith("access was denied. no s3:ListBucket. Allow it")
 
 
 def test_a_page_shows_what_earlier_attempts_left_there(workspace: Path) -> None:
@@ -147,31 +156,134 @@ def test_a_page_shows_what_earlier_attempts_left_there(workspace: Path) -> None:
     assert 'href="./earlier.log"' in (workspace / STAGED / P / "logs" / "g" / "index.html").read_text()
 
 
-def test_a_listing_that_fails_is_the_error_though_the_files_are_stored(workspace: Path) -> None:
+def test_a_listing_that_fails_costs_no_page_and_no_row_of_the_page_before(workspace: Path) -> None:
+    write_tree(workspace / STAGED / P / "logs" / "g", {"earlier.log": "x"})
+    upload(workspace)
+    backend = TroubledBackend(workspace / STAGED, listing=ServiceUnavailableError("no answer"))
+    report = upload(workspace, backend=backend)
+    assert report.exit_code == 0
+    assert report.outputs["log_url"]
+    names = page_names(workspace, "logs/g/index.html")
+    assert {"earlier.log", "a.log"} <= set(names)
+    assert names == sorted(names)
+
+
+def test_a_page_that_cannot_be_stored_is_a_failure_though_the_files_are_stored(workspace: Path) -> None:
     error = ServiceUnavailableError("no answer")
-    report = upload(workspace, backend=TroubledBackend(workspace / STAGED, listing=error))
+    report = upload(workspace, backend=TroubledBackend(workspace / STAGED, reading=error))
     assert report.error is error
     assert "logs/g/a.log" in keys(report)
     assert report.outputs["log_url"] == ""
     assert report.outputs["manifest_url"]
 
 
-def test_a_page_that_fails_besides_other_files_is_told_as_a_warning(workspace: Path) -> None:
-    wrong = workspace / "build" / "artifacts" / "blas_lib_gfx1151.tar.zst.sha256sum"
-    wrong.write_text("0" * 64)
-    backend = TroubledBackend(workspace / STAGED, listing=ServiceUnavailableError("no answer"))
+def page_names(workspace: Path, page: str) -> list[str]:
+    rows = read_index_page((workspace / STAGED / P / page).read_bytes())
+    assert rows is not None
+    return [row.name for row in rows]
+
+
+@pytest.mark.parametrize("on_conflict", ["overwrite", "skip", "error"])
+def test_the_page_of_a_group_names_the_archives_of_all_its_jobs(workspace: Path, on_conflict: str) -> None:
+    upload(workspace, backend=LocalStorageBackend(workspace / STAGED))
+    for name in ("fft", "rand", "fft"):
+        write_tree(workspace / name / "build", {f"artifacts/{name}_lib_generic.tar.xz": name})
+        report = upload(
+            workspace / name,
+            backend=LocalStorageBackend(workspace / STAGED),
+            on_conflict=on_conflict,
+            if_no_files_found="ignore",
+        )
+        assert report.exit_code == 0, report.error
+    names = ("blas_lib_gfx1151.tar.zst", "fft_lib_generic.tar.xz", "rand_lib_generic.tar.xz")
+    assert page_names(workspace, "index-g.html") == [name + end for name in names for end in ("", ".sha256sum")]
+
+
+def test_a_page_of_a_group_forgets_what_is_gone(workspace: Path) -> None:
+    upload(workspace)
+    (workspace / STAGED / P / "blas_lib_gfx1151.tar.zst").unlink()
+    (workspace / STAGED / P / "blas_lib_gfx1151.tar.zst.sha256sum").unlink()
+    write_tree(workspace / "other" / "build", {"artifacts/fft_lib_generic.tar.xz": "x"})
+    upload(workspace / "other", backend=LocalStorageBackend(workspace / STAGED), if_no_files_found="ignore")
+    assert page_names(workspace, "index-g.html") == ["fft_lib_generic.tar.xz", "fft_lib_generic.tar.xz.sha256sum"]
+
+
+def test_two_jobs_that_write_one_page_at_once_are_both_on_it(workspace: Path) -> None:
+    other = workspace / "other"
+    write_tree(other / "build", {"logs/b.log": "b", "artifacts/fft_lib_generic.tar.xz": "x"})
+    raced: list[Report] = []
+
+    def another_job_is_faster() -> None:
+        if not raced:
+            raced.append(None)  # type: ignore[arg-type]  # only once
+            backend = LocalStorageBackend(workspace / STAGED)
+            raced[0] = upload(other, backend=backend, if_no_files_found="ignore")
+
+    backend = TroubledBackend(workspace / STAGED, on_replace=another_job_is_faster)
     report = upload(workspace, backend=backend)
+    assert (report.exit_code, raced[0].exit_code) == (0, 0)
+    assert {"a.log", "b.log"} <= set(page_names(workspace, "logs/g/index.html"))
+    assert {"blas_lib_gfx1151.tar.zst", "fft_lib_generic.tar.xz"} <= set(page_names(workspace, "index-g.html"))
+
+
+def test_a_page_that_others_always_change_first_is_a_failure_after_eight_attempts(workspace: Path) -> None:
+    def lose() -> None:
+        raise ConflictError("another writer was faster")
+
+    cancel = CancelToken()
+    cancel.sleep = lambda _seconds: None  # type: ignore[method-assign]  # nothing is waited for
+    backend = TroubledBackend(workspace / STAGED, on_replace=lose)
+    report = upload(workspace, backend=backend, cancel=cancel)
     assert report.exit_code == 6
-    assert "the pages are not complete: no answer" in report.warnings
+    assert {item.location.relative_path for item in report.result.failed} == {
+        f"{P}/logs/g/index.html",
+        f"{P}/index-g.html",
+    }
+    assert backend.uploads.count([f"{P}/index-g.html"]) == 8
+
+
+def test_a_page_of_another_program_is_left_as_it_is_and_linked_and_that_is_told(workspace: Path) -> None:
+    pages = {"logs/g/index.html": "<p>made elsewhere", "index-g.html": "<p>made elsewhere"}
+    write_tree(workspace / STAGED / P, pages)
+    report = upload(workspace)
+    assert report.exit_code == 0
+    tree = read_tree(workspace / STAGED / P)
+    assert {name: tree[name].decode() for name in pages} == pages
+    assert report.outputs["log_url"].endswith("/logs/g/index.html")
+    assert report.outputs["artifact_index_url"].endswith("/index-g.html")
+    assert [warning.partition(" was left as it is: ")[2] for warning in report.warnings] == [
+        "another program made it"
+    ] * 2
+
+
+def test_without_the_right_to_read_a_new_page_is_written_and_an_old_one_left(workspace: Path) -> None:
+    backend = TroubledBackend(workspace / STAGED, reading=NotPermittedError("no"))
+    assert upload(workspace, backend=backend).warnings == ()
+    before = page_names(workspace, "logs/g/index.html")
+    write_tree(workspace / "build" / "logs", {"new.log": "x"})
+    report = upload(workspace, backend=backend)
+    assert report.exit_code == 0
+    assert page_names(workspace, "logs/g/index.html") == before
+    assert all("cannot be read with these credentials" in warning for warning in report.warnings)
+    assert len(report.warnings) == 2
 
 
 @pytest.mark.parametrize(
-    "error", [ConflictError("there"), LocalFileError("disk full"), ServiceUnavailableError("busy")]
+    "error",
+    [
+        kind("it failed", why="because", remedy="Do this.")
+        for kind in (ConflictError, LocalFileError, ServiceUnavailableError)
+    ],
 )
 def test_a_record_that_cannot_be_stored_is_a_warning(workspace: Path, error: Any) -> None:  # noqa: ANN401 - three kinds
     report = upload(workspace, backend=TroubledBackend(workspace / STAGED, put_new=error))
     assert report.exit_code == 0
-    assert report.warnings == (f"the run's record was not stored: {error.what}",)
+    assert report.warnings == (f"the run's record was not stored: {error.what}. because. Do this",)
+
+
+def test_a_cancel_while_the_record_is_stored_is_a_cancel(workspace: Path) -> None:
+    report = upload(workspace, backend=TroubledBackend(workspace / STAGED, put_new=CancelledError(15)))
+    assert (report.exit_code, report.outputs["log_url"] != "") == (143, True)
 
 
 @pytest.mark.parametrize("job", ["../../x", "a/b", "a\nb", "::error::", "ä" * 100, "\udcff", "."])
@@ -219,6 +331,8 @@ def test_a_dry_run_stores_nothing_and_leaves_no_record(workspace: Path) -> None:
     assert report.exit_code == 0
     assert "index-g.html" in keys(report)
     assert not (workspace / STAGED).exists()
+    assert set(report.outputs.values()) == {""}
+    assert report.page is None
 
 
 @pytest.mark.parametrize(
@@ -334,17 +448,88 @@ def test_a_build_folder_that_cannot_be_looked_at_is_a_local_file_error(workspace
         upload(workspace, build_dir="x" * 5000)
 
 
-def test_an_archive_that_finds_no_room_is_a_local_file_error(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mode", [Mode.UPLOAD_BUILD, Mode.UPLOAD_STAGE])
+def test_an_archive_that_finds_no_room_fails_and_everything_else_is_stored(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode
+) -> None:
     from therock_outputs.modes import _build_tree
 
-    def full(*_arguments: object, **_options: object) -> None:
+    left: list[Path] = []
+
+    def full(_source: Path, target: Path, **_options: object) -> None:
+        target.write_text("a part")
+        left.append(target)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(_build_tree, "write_ninja_archive", full)
-    with pytest.raises(LocalFileError) as caught:
-        upload(workspace)
-    assert "No space left on device" in caught.value.why
-    assert caught.value.exit_code == 8
+    monkeypatch.setattr(_build_tree, "write_ccache_archive", full)
+    report = upload(workspace, mode)
+    assert report.exit_code == 8
+    assert report.error is not None
+    assert "No space left on device" in report.error.why
+    (failed,) = report.result.failed
+    folder = "logs/g" if mode is Mode.UPLOAD_BUILD else "logs/math-libs"
+    assert (failed.path, failed.location.relative_path) == ("ccache_logs.tar.zst", f"{P}/{folder}/ccache_logs.tar.zst")
+    assert {f"{folder}/a.log", f"{folder}/ninja_logs.tar.gz"} <= set(keys(report))
+    assert report.parts[0].state == "partly"
+    assert not left[0].exists()
+
+
+@pytest.mark.parametrize("mode", [Mode.UPLOAD_BUILD, Mode.UPLOAD_STAGE])
+def test_without_a_usable_temporary_folder_only_the_archives_of_logs_fail(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode
+) -> None:
+    def none_usable(**_options: object) -> None:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", none_usable)
+    report = upload(workspace, mode)
+    assert report.exit_code == 8
+    assert [item.path for item in report.result.failed] == ["ninja_logs.tar.gz", "ccache_logs.tar.zst"]
+    assert any(key.endswith("/a.log") for key in keys(report))
+
+
+def test_temporary_archives_are_gone_in_the_end(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    temporary = workspace / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    assert "logs/g/ninja_logs.tar.gz" in keys(upload(workspace))
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("inputs", "archives"),
+    [
+        ({"exclude": "*.tar.gz"}, {"ccache_logs.tar.zst"}),
+        ({"include": "*.log"}, set()),
+        ({"include": "ccache_logs*\n*.log"}, {"ccache_logs.tar.zst"}),
+        ({"exclude": "ccache/**"}, {"ccache_logs.tar.zst", "ninja_logs.tar.gz"}),
+    ],
+)
+def test_include_and_exclude_choose_the_archives_of_logs_too(
+    workspace: Path, inputs: dict[str, object], archives: set[str]
+) -> None:
+    report = upload(workspace, **inputs)
+    assert {key.removeprefix("logs/g/") for key in keys(report) if "_logs.tar" in key} == archives
+
+
+def test_a_log_that_changes_while_it_is_archived_is_told_and_not_said_to_be_left_out(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from therock_outputs.modes import _build_tree
+
+    def write(source: Path, target: Path, **options: Any) -> LogArchive:  # noqa: ANN401 - as the real one's
+        made = write_ccache_archive(source, target, **options)
+        assert made is not None
+        return dataclasses.replace(made, changed=tuple(f"{number}.log" for number in range(7)))
+
+    monkeypatch.setattr(_build_tree, "write_ccache_archive", write)
+    report = upload(workspace)
+    assert report.result.skipped == ()
+    (notice,) = report.notices
+    assert notice.startswith("ccache_logs.tar.zst: archived as far as it was")
+    assert notice.endswith(
+        "logs/ccache/0.log, logs/ccache/1.log, logs/ccache/2.log, logs/ccache/3.log, logs/ccache/4.log and 2 more"
+    )
 
 
 @pytest.mark.parametrize("mode", [Mode.UPLOAD_BUILD, Mode.UPLOAD_STAGE])
@@ -374,20 +559,137 @@ def refuse_to(monkeypatch: pytest.MonkeyPatch, target: object, call: str, ending
     monkeypatch.setattr(target, call, refusing)
 
 
-def test_a_folder_of_archives_that_cannot_be_read_is_a_local_file_error(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("refused", "part"),
+    [
+        ((os, "scandir", "artifacts"), "Artifacts"),
+        ((os, "scandir", "logs"), "Build logs"),
+        ((pathlib.Path, "lstat", "logs"), "Build logs"),
+        ((pathlib.Path, "lstat", "aux-overlay"), "Manifest"),
+    ],
+)
+def test_a_part_of_the_build_that_cannot_be_looked_at_fails_and_the_others_are_stored(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, refused: tuple[Any, str, str], part: str
 ) -> None:
-    refuse_to(monkeypatch, os, "scandir", "artifacts")
-    with pytest.raises(LocalFileError, match="artifacts' cannot be read"):
-        upload(workspace)
+    refuse_to(monkeypatch, *refused)
+    report = upload(workspace)
+    assert report.exit_code == 8
+    assert isinstance(report.error, LocalFileError)
+    others = dict.fromkeys(("Build logs", "Artifacts", "Manifest"), "stored")
+    assert {row.what: row.state for row in report.parts} == others | {part: "failed"}
 
 
-def test_a_part_of_the_build_that_cannot_be_looked_at_is_a_local_file_error(
+def test_a_folder_that_cannot_be_read_is_told_once_and_by_its_path_in_the_build(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refuse_to(monkeypatch, pathlib.Path, "lstat", "aux-overlay")
-    with pytest.raises(LocalFileError, match="aux-overlay' cannot be looked at"):
-        upload(workspace)
+    write_tree(workspace / "build" / "logs", {"sub/x.log": "x"})
+    refuse_to(monkeypatch, os, "scandir", "logs/sub")
+    assert [file.path for file in upload(workspace).result.skipped] == ["logs/sub"]
+
+
+def test_a_log_that_vanishes_before_it_is_stored_is_told_by_its_path_in_the_build(workspace: Path) -> None:
+    def vanish(_items: Sequence[UploadItem]) -> None:
+        (workspace / "build" / "logs" / "a.log").unlink(missing_ok=True)
+
+    report = upload(workspace, backend=TroubledBackend(workspace / STAGED, on_upload=vanish))
+    assert [file.path for file in report.result.skipped] == ["logs/a.log"]
+
+
+def test_archives_that_may_be_listed_and_not_opened_fail_and_the_rest_is_stored(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "blas_lib_gfx1151.tar.zst"
+    write_tree(workspace / "build" / "artifacts", {f"{name}.sha256sum": digest("archive")})
+    for call in ("is_file", "stat", "open"):
+        refuse_to(monkeypatch, pathlib.Path, call, f"artifacts/{name}.sha256sum")
+    refuse_to(monkeypatch, os, "open", f"artifacts/{name}")
+    report = upload(workspace)
+    assert report.exit_code == 8
+    assert "logs/g/a.log" in keys(report)
+
+
+@pytest.mark.parametrize("on_conflict", ["error", "skip"])
+@pytest.mark.parametrize("own_sidecar", [True, False])
+def test_no_archive_is_published_beside_a_sidecar_of_another_build(
+    workspace: Path, on_conflict: str, own_sidecar: bool
+) -> None:
+    name = "blas_lib_gfx1151.tar.zst"
+    if own_sidecar:
+        write_tree(workspace / "build" / "artifacts", {f"{name}.sha256sum": digest("archive")})
+    write_tree(workspace / STAGED / P, {f"{name}.sha256sum": "0" * 64})
+    report = upload(workspace, on_conflict=on_conflict)
+    assert report.exit_code == 6
+    tree = read_tree(workspace / STAGED / P)
+    assert tree[f"{name}.sha256sum"] == b"0" * 64
+    assert "index-g.html" not in tree
+    assert f"{P}/{name}" in {item.location.relative_path for item in report.result.failed}
+    assert "logs/g/a.log" in tree or on_conflict == "error"
+    if on_conflict == "error":
+        assert set(tree) == {f"{name}.sha256sum"}, "nothing was written"
+
+
+def test_an_archive_whose_sidecar_fails_leaves_the_page_of_its_group(workspace: Path) -> None:
+    name = "blas_lib_gfx1151.tar.zst"
+    assert upload(workspace).exit_code == 0
+    write_tree(workspace / "build" / "artifacts", {name: "another", "fft_lib_generic.tar.xz": "x"})
+    error = ServiceUnavailableError("busy")
+
+    def refuse(items: Sequence[UploadItem]) -> None:
+        if items[0].destination.relative_path.endswith(".sha256sum"):
+            raise error
+
+    report = upload(workspace, backend=TroubledBackend(workspace / STAGED, on_upload=refuse))
+    assert report.error is error
+    assert [row.state for row in report.parts if row.what == "Artifacts"] == ["failed"]
+    assert page_names(workspace, "index-g.html") == []
+
+
+def test_a_cancel_while_archives_are_hashed_leaves_the_logs_stored_and_tells_the_archives(workspace: Path) -> None:
+    name = "blas_lib_gfx1151.tar.zst"
+    write_tree(workspace / "build" / "artifacts", {f"{name}.sha256sum": digest("archive")})
+    cancel = CancelToken()
+    stored: list[str] = []
+
+    class Cancelling(LocalStorageBackend):
+        def upload(self, items: Sequence[UploadItem], **options: Any) -> UploadResult:  # noqa: ANN401 - as the real one's
+            result = super().upload(items, **options)
+            stored.extend(item.location.relative_path for item in result.stored)
+            cancel.cancel(15)
+            return result
+
+    report = upload(workspace, backend=Cancelling(workspace / STAGED), cancel=cancel)
+    assert report.exit_code == 143
+    assert f"{P}/logs/g/a.log" in stored
+    assert [item.location.relative_path for item in report.result.failed] == [f"{P}/{name}"]
+    assert {row.what: row.state for row in report.parts}["Artifacts"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("environment", "staged", "written"),
+    [
+        ({}, False, False),
+        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, False, True),
+        ({"AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9"}, False, True),
+        ({"AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9"}, True, False),
+    ],
+)
+def test_a_service_at_another_endpoint_is_not_expected_to_make_pages(
+    workspace: Path, environment: dict[str, str], staged: bool, written: bool
+) -> None:
+    inputs = {"staging_dir": STAGED} if staged else {}
+    backend = LocalStorageBackend(workspace / STAGED)
+    report = upload(workspace, Mode.UPLOAD_STAGE, backend=backend, environment=environment, **inputs)
+    assert ("logs/math-libs/index.html" in keys(report)) == written
+    assert report.parts[0].by_server != written
+    assert report.outputs["log_url"].endswith("/logs/math-libs/index.html")
+
+
+def test_a_stage_is_named_by_itself_though_a_group_was_given(workspace: Path) -> None:
+    report = upload(workspace, Mode.UPLOAD_STAGE, family="gfx1151", artifact_group="group", index="write")
+    assert report.subject == "math-libs/gfx1151"
+    assert b"Logs: math-libs/gfx1151" in read_tree(workspace / STAGED)[f"{P}/logs/math-libs/gfx1151/index.html"]
+    (record,) = (workspace / STAGED / P / "reports" / "upload-stage").iterdir()
+    assert record.name.startswith("math-libs-gfx1151-build-1-")
 
 
 def test_an_archive_that_cannot_be_read_fails_and_the_rest_is_stored(

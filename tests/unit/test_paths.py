@@ -1,9 +1,7 @@
-"""A path means the same folder whichever name of the workspace the job used, and files get their owner."""
+"""A path means the same folder whichever name of the workspace the job used."""
 
 from __future__ import annotations
 
-import os
-import stat
 from pathlib import Path
 
 import pytest
@@ -107,70 +105,23 @@ def test_paths_are_shown_relative_to_the_workspace() -> None:
     assert workspace.shown(Path("/github/workspace2/a")) == str(Path("/github/workspace2/a"))
 
 
-as_root = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives files away")
-_OWNER = (1234, 2345)
+@pytest.mark.parametrize(
+    ("path", "seen"),
+    [
+        ("/github/workspace/out", True),
+        ("/github/runner_temp/out", True),
+        ("/github/runner_temp2", False),
+        ("/github/out", False),
+        ("/home/runner/work/_temp/out", False),
+    ],
+)
+def test_the_job_sees_what_a_container_writes_to_the_workspace_and_to_runner_temp_only(
+    container: Workspace, path: str, seen: bool
+) -> None:
+    assert container.is_seen_by_job(Path(path), runner_temp="/github/runner_temp") == seen
+    assert Workspace(Path("/github/workspace")).is_seen_by_job(Path(path), runner_temp="")
 
 
-def owner(path: Path) -> tuple[int, int]:
-    status = path.lstat()
-    return status.st_uid, status.st_gid
-
-
-@as_root
-def test_what_is_adopted_gets_the_workspaces_owner_and_sharing_down_to_it(tmp_path: Path) -> None:
-    workspace = tmp_path / "workspace"
-    file = workspace / "a" / "b" / "c" / "file"
-    file.parent.mkdir(parents=True)
-    file.touch(0o600)
-    script = file.with_name("script")
-    script.touch(0o755)
-    sibling = workspace / "a" / "sibling"
-    sibling.touch()
-    workspace.chmod(0o775)
-    os.chown(workspace, *_OWNER)
-    Workspace(workspace).adopt(workspace / "a" / "b")
-    adopted = [workspace / "a", workspace / "a" / "b", file.parent, file, script]
-    assert {owner(path) for path in adopted} == {_OWNER}
-    assert owner(sibling) == (0, 0)
-    modes = [stat.S_IMODE(path.stat().st_mode) for path in (file.parent, file, script)]
-    assert modes == [0o775, 0o664, 0o775]
-
-
-@as_root
-def test_links_are_not_followed_when_files_are_adopted(tmp_path: Path) -> None:
-    workspace, outside = tmp_path / "workspace", tmp_path / "outside"
-    (workspace / "staged").mkdir(parents=True)
-    outside.mkdir()
-    (outside / "file").touch(0o600)
-    (workspace / "staged" / "folder").symlink_to(outside)
-    (workspace / "staged" / "file").symlink_to(outside / "file")
-    os.chown(workspace, *_OWNER)
-    Workspace(workspace).adopt(workspace / "staged")
-    assert owner(workspace / "staged" / "file") == _OWNER
-    assert owner(outside) == owner(outside / "file") == (0, 0)
-    assert stat.S_IMODE((outside / "file").stat().st_mode) == 0o600
-
-
-@as_root
-def test_what_lies_outside_the_workspace_is_left_alone(tmp_path: Path) -> None:
-    workspace, outside = tmp_path / "workspace", tmp_path / "outside"
-    workspace.mkdir()
-    outside.mkdir()
-    os.chown(workspace, *_OWNER)
-    Workspace(workspace).adopt(outside)
-    assert owner(outside) == (0, 0)
-
-
-def test_what_cannot_be_adopted_is_no_failure(tmp_path: Path) -> None:
-    Workspace(tmp_path / "missing").adopt(tmp_path / "missing" / "a")
-    Workspace(tmp_path).adopt(tmp_path / "missing" / "a")
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="Windows has no such owners")
-def test_other_users_than_root_give_nothing_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "a").touch()
-    given: list[object] = []
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(os, "chown", lambda *arguments, **_options: given.append(arguments))
-    Workspace(tmp_path).adopt(tmp_path / "a")
-    assert given == []
+def test_without_runner_temp_only_the_workspace_is_seen(container: Workspace) -> None:
+    assert container.is_seen_by_job(Path("/github/workspace"), runner_temp="")
+    assert not container.is_seen_by_job(Path("/github/runner_temp/out"), runner_temp="")

@@ -168,8 +168,22 @@ def test_the_console_names_local_paths_of_what_is_staged() -> None:
 
 
 def test_the_console_of_a_dry_run_says_would() -> None:
-    lines = list(render_console(report(result=UploadResult(stored=(stored("a"),)), dry_run=True)))
-    assert lines == ["would store 1 object (1 B) under s3://therock-ci-artifacts/12345-linux"]
+    parts = (Part("Logs", "stored", 1, 1, at("logs/index.html")),)
+    result = UploadResult(stored=(stored("a"),))
+    for staging_dir in (None, STAGING):
+        it = report(parts=parts, result=result, staging_dir=staging_dir, dry_run=True)
+        assert list(render_console(it)) == [
+            "would store 1 object (1 B) under s3://therock-ci-artifacts/12345-linux",
+            "  Logs: would be stored, 1 file, 1 B",
+        ]
+
+
+def test_the_console_names_a_folder_by_its_s3_uri() -> None:
+    part = Part("Tarballs", "located", location=at("tarballs"), is_folder=True)
+    assert list(render_console(report(parts=(part,)))) == [
+        "  Tarballs: located",
+        "    s3://therock-ci-artifacts/12345-linux/tarballs",
+    ]
 
 
 def test_the_console_has_nothing_to_say_where_nothing_was_done() -> None:

@@ -100,10 +100,24 @@ def test_a_staging_folder_is_said_and_its_paths_are_shown_instead_of_links() -> 
 
 
 def test_a_dry_run_is_said_and_links_to_nothing() -> None:
-    text = rendered(report(parts=(LOGS,), dry_run=True))
-    assert "Dry run: nothing was stored." in text
-    assert "`index.html`" in text
+    for staging_dir in (None, STAGING):
+        text = rendered(report(parts=(LOGS,), dry_run=True, staging_dir=staging_dir))
+        assert "Dry run: nothing was stored." in text
+        assert "| `index.html` · would be stored |" in text
+        assert "taged" not in text
+        assert markdown.links(text) == []
+
+
+def test_a_folder_is_no_link() -> None:
+    part = Part("Tarballs", "located", location=at("tarballs"), link_text="12345-linux/tarballs", is_folder=True)
+    text = rendered(report(parts=(part,)))
+    assert "| Tarballs | `12345-linux/tarballs` |" in text
     assert markdown.links(text) == []
+
+
+def test_a_run_that_left_a_file_out_is_not_all_good() -> None:
+    text = rendered(report(result=UploadResult(skipped=(SkippedFile("logs/a", "it is a symbolic link"),))))
+    assert text.startswith("### ⚠️ ")
 
 
 def test_conflicts_say_what_was_done_and_who_wrote_what_lay_there() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from _therock_utils._errors import (
     CancelledError,
+    ConflictError,
     CredentialsError,
     IncompleteError,
     IntegrityError,
@@ -13,7 +14,7 @@ from _therock_utils._errors import (
 )
 from _therock_utils._transfer_types import UploadResult
 from fakes.reports import at, failed, report, stored
-from therock_outputs.report import Part, error_of, has_one_cause
+from therock_outputs.report import Part, error_of, has_one_cause, in_one_line
 
 
 def test_nothing_failed_is_no_error() -> None:
@@ -69,3 +70,15 @@ def test_a_page_that_only_the_server_makes_is_shown_as_its_folder_in_a_staging_f
     assert Part("x", "stored", location=page).staged_path(Path("/s")) == staged / "index.html"
     assert Part("x", "stored", location=page, by_server=True).staged_path(Path("/s")) == staged
     assert Part("x", "stored").staged_path(Path("/s")) is None
+
+
+def test_an_error_fits_on_one_line_with_its_reason_and_remedy() -> None:
+    assert in_one_line(IntegrityError("a changed", why="it grew.", remedy="Wait.")) == "a changed. it grew. Wait"
+    assert in_one_line(IntegrityError("a changed")) == "a changed"
+
+
+def test_several_causes_of_one_kind_keep_its_exit_code() -> None:
+    errors = [ConflictError("a is taken"), ConflictError("b was not stored", why="a is in conflict")]
+    error = error_of(UploadResult(failed=(failed("a", errors[0]), failed("b", errors[1]))))
+    assert isinstance(error, ConflictError)
+    assert (error.what, error.exit_code) == ("2 of 2 objects were not stored", 6)

@@ -42,6 +42,13 @@ def test_a_file_in_its_place_is_a_local_file_error(tmp_path: Path) -> None:
         write_report_file(Workspace(tmp_path), Mode.LOCATE, b"{}")
 
 
+def test_a_workspace_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(LocalFileError) as caught:
+        write_report_file(Workspace(tmp_path / "missing"), Mode.LOCATE, b"{}")
+    assert caught.value.why == "No such file or directory"
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives files away")
 def test_it_belongs_to_the_owner_of_the_workspace(tmp_path: Path) -> None:
     os.chown(tmp_path, 1234, 2345)

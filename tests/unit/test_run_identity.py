@@ -51,19 +51,19 @@ def test_the_fork_is_decided_as_the_vectors_say(vector: dict[str, Any]) -> None:
 # The environment
 
 
-@pytest.mark.parametrize("value", ["true", "TRUE", "True", "1", "yes", "on"])
+@pytest.mark.parametrize("value", ["true", "TRUE", "True", "1", "yes", "on", "true\n"])
 def test_the_flag_decides_alone_where_it_is_true(value: str) -> None:
     assert is_fork_in_environment({"IS_PR_FROM_FORK": value}, never)
     assert is_fork_in_environment(PULL_REQUEST | {"IS_PR_FROM_FORK": value}, never)
 
 
-@pytest.mark.parametrize("value", ["", "false", "FALSE", "0", "no", "off"])
+@pytest.mark.parametrize("value", ["", "false", "FALSE", "0", "no", "off", " false", "\n"])
 def test_a_flag_that_is_false_leaves_it_to_the_payload(value: str) -> None:
     assert not is_fork_in_environment({"IS_PR_FROM_FORK": value}, never)
     assert is_fork(payload({"full_name": "githubuser/TheRock"}), IS_PR_FROM_FORK=value)
 
 
-@pytest.mark.parametrize("value", ["maybe", " true", "true\n", "2", "\ud800", "\uff54\uff52\uff55\uff45"])
+@pytest.mark.parametrize("value", ["maybe", "true false", "2", "\ud800", "\uff54\uff52\uff55\uff45"])
 def test_a_flag_that_is_neither_is_named(value: str) -> None:
     with pytest.raises(InputError, match="IS_PR_FROM_FORK") as caught:
         parse_flag("IS_PR_FROM_FORK", value)
@@ -97,6 +97,19 @@ def test_a_pull_request_is_a_forks_where_its_head_is_gone_or_elsewhere(
     event: str, head_repository: object, expected: bool
 ) -> None:
     assert is_fork(payload(head_repository), GITHUB_EVENT_NAME=event) is expected
+
+
+def test_white_space_around_a_variable_is_no_part_of_it() -> None:
+    blanks = {name: f" {value}\n" for name, value in PULL_REQUEST.items()}
+    paths: list[str] = []
+
+    def read_event(path: str) -> bytes:
+        paths.append(path)
+        return payload({"full_name": "ROCm/TheRock"})
+
+    assert not is_fork_in_environment(blanks, read_event)
+    assert paths == [PULL_REQUEST["GITHUB_EVENT_PATH"]]
+    assert repository_of_environment(blanks) == THEROCK
 
 
 def test_a_head_without_a_repository_is_a_deleted_forks() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,9 +14,6 @@ from hypothesis import strategies as st
 from _therock_utils._errors import LocalFileError
 from fakes.runner_protocol import parse_key_values, read_console
 from therock_outputs.runner import MAX_ANNOTATIONS, MAX_SUMMARY_BYTES, Level, Runner
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Streams:
@@ -198,6 +195,48 @@ def test_the_mirror_belongs_to_the_owner_of_its_folder_and_no_other_file_does(tm
     mirror.hardlink_to(root_file)
     Streams(summary_mirror=mirror).runner.append_summary("x")
     assert root_file.stat().st_uid == 0
+
+
+def test_a_summary_that_the_step_cannot_keep_is_still_in_the_jobs_mirror(tmp_path: Path) -> None:
+    mirror = tmp_path / "job_summary.md"
+    with pytest.raises(LocalFileError):
+        Streams(summary_file=tmp_path, summary_mirror=mirror).runner.append_summary("### one")
+    assert mirror.read_text() == "### one\n\n"
+
+
+_FULL = Path("/dev/full")
+needs_full_disk = pytest.mark.skipif(not _FULL.exists(), reason="needs a device that is always full")
+
+
+@needs_full_disk
+@pytest.mark.parametrize("in_actions", [True, False])
+def test_words_that_cannot_be_printed_are_lost_and_nothing_else_is(in_actions: bool, tmp_path: Path) -> None:
+    output = tmp_path / "output"
+    with _FULL.open("w", encoding="utf-8") as full:
+        runner = Runner(in_actions=in_actions, stdout=full, stderr=full, output_file=output)
+        for _ in range(2):
+            runner.say("x")
+            runner.annotate("error", "x")
+        with runner.group("x"):
+            runner.mask("x")
+        runner.set_outputs({"a": "1"})
+    assert parse_key_values(output.read_text(), file_name="") == {"a": "1"}
+
+
+@needs_full_disk
+def test_outputs_that_cannot_be_printed_are_a_local_file_error() -> None:
+    with _FULL.open("w", encoding="utf-8") as full:
+        with pytest.raises(LocalFileError, match="cannot print the outputs") as caught:
+            Runner(in_actions=False, stdout=full).set_outputs({"a": "1"})
+        assert caught.value.why == "No space left on device"
+
+
+def test_a_process_without_streams_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    for in_actions in (True, False):
+        Runner(in_actions=in_actions).say("x")
+        Runner(in_actions=in_actions).annotate("error", "x")
 
 
 def test_the_process_own_streams_are_the_default(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import pytest
 from botocore import exceptions
+from botocore.credentials import Credentials
+from botocore.parsers import ResponseParserError
 from hypothesis import given
 from hypothesis import strategies as st
 
 from _therock_utils import _errors
+from _therock_utils._s3_calls import boto3_call
 from _therock_utils._s3_errors import (
     RequestContext,
     ServiceAnswer,
     from_answer,
     is_transient,
+    no_credentials,
     parse_obstore_message,
     translate_botocore,
 )
+from _therock_utils._s3_session import S3Connection
 
 AWS = RequestContext("store", "s3://bucket/key", "bucket", "us-east-2", "", "the credentials from env")
 ANONYMOUS = RequestContext("read", "s3://bucket/key", "bucket", "us-east-2", "", "")
@@ -58,6 +63,13 @@ def test_a_denied_signed_request_says_which_permission_is_missing() -> None:
     assert "the credentials from env" in remedy
 
 
+@pytest.mark.parametrize("code", ["AccessDenied", "ExpiredToken"])
+def test_a_remedy_that_asks_for_a_login_names_all_that_it_takes(code: str) -> None:
+    for remedy in (from_answer(ServiceAnswer(403, code), AWS).remedy, no_credentials(AWS).remedy):
+        for part in ("aws-actions/configure-aws-credentials", "iam_role", "aws_region", "`mode: locate`", "id-token"):
+            assert part in remedy
+
+
 @given(st.text())
 def test_any_message_can_be_parsed(message: str) -> None:
     answer = parse_obstore_message(message)
@@ -87,6 +99,23 @@ def test_botocore_errors_without_an_answer_are_sorted_by_kind(
     error: exceptions.BotoCoreError, kind: type[_errors.OutputsError]
 ) -> None:
     assert type(translate_botocore(error, AWS)) is kind
+
+
+def test_an_answer_that_botocore_cannot_parse_names_the_setting_of_the_endpoint() -> None:
+    connection = S3Connection(
+        endpoint_url="http://127.0.0.1:9",
+        credentials_for=lambda _: Credentials("AKIA", "made-up"),
+        request_timeout_seconds=1,
+        retry_seconds=0,
+    )
+
+    def request(_: object) -> None:
+        raise ResponseParserError("invalid XML\x1b received")
+
+    with pytest.raises(_errors.ServiceError) as caught:
+        boto3_call(connection, "list", "bucket", "", request)
+    assert "AWS_ENDPOINT_URL_S3" in caught.value.remedy
+    assert "\x1b" not in str(caught.value)
 
 
 def test_the_region_in_a_head_answer_reaches_the_remedy() -> None:

@@ -349,6 +349,20 @@ def test_a_payload_of_any_size_takes_bounded_memory(monkeypatch: pytest.MonkeyPa
         read_event_payload(str(event))
 
 
+@pytest.mark.parametrize("white_space", ["\n", " ", "\t"])
+def test_white_space_around_a_variable_does_not_move_the_outputs(
+    monkeypatch: pytest.MonkeyPatch, white_space: str
+) -> None:
+    job = {"GITHUB_REPOSITORY": "ROCm/TheRock", "IS_PR_FROM_FORK": "true", "RELEASE_TYPE": "ci"}
+    set_environment(monkeypatch, {name: f"{value}{white_space}" for name, value in job.items()})
+    roots = [
+        WorkflowOutputRoot.from_workflow_run("1", "linux", github_repository=repository)
+        for repository in (None, "ROCm/TheRock")
+    ]
+    assert {root.bucket for root in roots} == {"therock-ci-artifacts-external"}
+    assert {root.external_repo for root in roots} == {"ROCm-TheRock/"}
+
+
 def test_this_jobs_repository_is_spelled_as_its_environment_spells_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITHUB_REPOSITORY", "ROCm/rocm-libraries")
     root = WorkflowOutputRoot.from_workflow_run("1", "linux", github_repository="rocm/ROCM-libraries")

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from _therock_utils._errors import InputError, LocalFileError
 from _therock_utils._files import is_junction, kind_fault, walk_files
 from _therock_utils._folder import local_file_error
-from _therock_utils._transfer_types import SkippedFile, UploadItem
+from _therock_utils._globs import compile_filter
+from _therock_utils._transfer_types import FailedItem, SkippedFile, UploadItem
 from therock_outputs.log_archives import (
     CCACHE_ARCHIVE,
     NINJA_ARCHIVE,
-    LogArchive,
     write_ccache_archive,
     write_ninja_archive,
 )
-from therock_outputs.modes._plan import PlannedPart
+from therock_outputs.modes._plan import PlannedPart, planned
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
     from _therock_utils.storage_location import StorageLocation
     from therock_outputs.context import Context
+    from therock_outputs.log_archives import LogArchive
     from therock_outputs.modes._plan import IfMissing
     from therock_outputs.settings import Settings
 
@@ -32,6 +36,7 @@ FLATTENED: Final = ("comp-summary.html", "comp-summary.md")
 CCACHE_DIR: Final = "logs/ccache"
 FILE: Final = "a file"
 FOLDER: Final = "a folder"
+_SHOWN_CHANGED: Final = 5
 RAW_CCACHE: Final = "ccache/**"
 """Raw ccache logs, up to 800 MB: only their archive is stored."""
 
@@ -101,25 +106,34 @@ def if_missing(settings: Settings, default: IfMissing) -> IfMissing:
     return settings.if_no_files_found or default
 
 
-def plan_logs(context: Context, tree: BuildTree, destination: StorageLocation, scratch: Path) -> PlannedPart:
+def plan_logs(
+    context: Context, tree: BuildTree, destination: StorageLocation, scratch: contextlib.ExitStack
+) -> PlannedPart:
     """Everything of the log folder, raw ccache logs as an archive, ninja logs of the whole build as an archive.
 
-    Archives are written to `scratch`. `comp-summary.*` lie at the root of the logs a second time.
-    Raises CancelledError, LocalFileError where an archive cannot be written.
+    Archives are written to a temporary folder that lives as long as `scratch`; one that cannot be written is a failed
+    item. `comp-summary.*` lie at the root of the logs a second time. Raises CancelledError, InputError for a bad
+    pattern.
     """
-    missing = if_missing(context.settings, "warn")
+    return planned("Build logs", destination, lambda: _plan_logs(context, tree, destination, scratch))
+
+
+def _plan_logs(
+    context: Context, tree: BuildTree, destination: StorageLocation, scratch: contextlib.ExitStack
+) -> PlannedPart:
+    settings = context.settings
+    missing = if_missing(settings, "warn")
+    chosen = compile_filter(settings.include, settings.exclude)
     if not tree.exists:
         return PlannedPart("Build logs", absence=tree.absence, if_missing=missing)
-    archives = _archives(context, tree, scratch)
+    absence = tree.why_absent(context, "logs", FOLDER)
     sources: dict[str, Path] = {}
     skipped: list[SkippedFile] = []
-    absence = tree.why_absent(context, "logs", FOLDER)
     if absence and tree.kind("logs"):
         skipped.append(SkippedFile("logs", absence))
     elif tree.kind(CCACHE_DIR) not in {"", FILE, FOLDER}:
         skipped.append(SkippedFile(CCACHE_DIR, f"it is {tree.kind(CCACHE_DIR)}"))
     if not absence:
-        settings = context.settings
         walked = walk_files(
             tree.logs,
             include=settings.include,
@@ -128,12 +142,14 @@ def plan_logs(context: Context, tree: BuildTree, destination: StorageLocation, s
             key_prefix=destination.relative_path,
         )
         sources |= {name: path for path, name in walked.files}
-        skipped += walked.skipped
-    for archive in archives:
-        folder = f"{CCACHE_DIR}/" if archive.path.name == CCACHE_ARCHIVE else ""
-        skipped += [SkippedFile(folder + file.path, file.reason) for file in archive.skipped]
-        if archive.member_count:
-            sources[archive.path.name] = archive.path
+        skipped += [SkippedFile(f"logs/{file.path}", file.reason) for file in walked.skipped]
+    archives = _Archives(context, scratch)
+    if chosen.selects(NINJA_ARCHIVE):
+        archives.add(NINJA_ARCHIVE, write_ninja_archive, tree.folder)
+    if chosen.selects(CCACHE_ARCHIVE) and tree.kind(CCACHE_DIR) == FOLDER:
+        archives.add(CCACHE_ARCHIVE, write_ccache_archive, tree.folder / CCACHE_DIR, below=f"{CCACHE_DIR}/")
+    sources |= archives.paths
+    told = {file.path for file in skipped}  # the archives' own walks meet the same folders
     for name in FLATTENED:
         profiled = sources.get(f"{PROFILE_DIR}/{name}")
         if profiled is not None:
@@ -141,7 +157,9 @@ def plan_logs(context: Context, tree: BuildTree, destination: StorageLocation, s
     return PlannedPart(
         "Build logs",
         tuple(UploadItem(sources[name], destination.child(name)) for name in sorted(sources)),
-        tuple(skipped),
+        (*skipped, *(file for file in archives.skipped if file.path not in told)),
+        failed=tuple(FailedItem(name, destination.child(name), error) for name, error in archives.failed),
+        notices=tuple(archives.notices),
         absence=absence or "there is no log file",
         if_missing=missing,
     )
@@ -149,6 +167,10 @@ def plan_logs(context: Context, tree: BuildTree, destination: StorageLocation, s
 
 def plan_manifest(context: Context, tree: BuildTree, destination: StorageLocation) -> PlannedPart:
     """The build's manifest."""
+    return planned("Manifest", destination, lambda: _plan_manifest(context, tree, destination))
+
+
+def _plan_manifest(context: Context, tree: BuildTree, destination: StorageLocation) -> PlannedPart:
     absence = tree.why_absent(context, MANIFEST, FILE)
     return PlannedPart(
         "Manifest",
@@ -159,13 +181,44 @@ def plan_manifest(context: Context, tree: BuildTree, destination: StorageLocatio
     )
 
 
-def _archives(context: Context, tree: BuildTree, scratch: Path) -> list[LogArchive]:
-    try:
-        made = [write_ninja_archive(tree.folder, scratch / NINJA_ARCHIVE, cancel=context.cancel)]
-        if tree.kind(CCACHE_DIR) == FOLDER:
-            made.append(write_ccache_archive(tree.folder / CCACHE_DIR, scratch / CCACHE_ARCHIVE, cancel=context.cancel))
-    except OSError as error:
-        message = "an archive of logs could not be written"
-        why = f"{scratch}: {error.strerror or type(error).__name__}"
-        raise LocalFileError(message, why=why, remedy="Free some space, or point TMPDIR at a larger folder.") from error
-    return [archive for archive in made if archive is not None]
+class _Archives:
+    """Archives of logs as they are made, each in a temporary folder that lives as long as `scratch`."""
+
+    def __init__(self, context: Context, scratch: contextlib.ExitStack) -> None:
+        self.paths: dict[str, Path] = {}
+        self.skipped: list[SkippedFile] = []
+        self.failed: list[tuple[str, LocalFileError]] = []
+        self.notices: list[str] = []
+        self._cancel = context.cancel
+        self._scratch = scratch
+
+    def add(self, name: str, write: Callable[..., LogArchive | None], source: Path, *, below: str = "") -> None:
+        """Make one archive of `source`, which is the build's folder `below`. Raises CancelledError."""
+        target = None
+        try:
+            temporary = tempfile.TemporaryDirectory(prefix="therock-outputs-", ignore_cleanup_errors=True)
+            target = Path(self._scratch.enter_context(temporary), name)
+            archive = write(source, target, cancel=self._cancel)
+        except OSError as error:
+            if target is not None:  # the room that it took may be wanted by the rest
+                with contextlib.suppress(OSError):
+                    target.unlink()
+            self.failed.append((name, _unwritable(name, error)))
+            return
+        if archive is None:
+            return
+        self.skipped += [SkippedFile(below + file.path, file.reason) for file in archive.skipped]
+        if archive.member_count:
+            self.paths[name] = archive.path
+        if archive.changed:
+            shown, more = archive.changed[:_SHOWN_CHANGED], len(archive.changed) - _SHOWN_CHANGED
+            names = ", ".join(below + changed for changed in shown) + (f" and {more:,} more" if more > 0 else "")
+            self.notices.append(f"{name}: archived as far as it was, because it changed meanwhile: {names}")
+
+
+def _unwritable(name: str, error: OSError) -> LocalFileError:
+    return LocalFileError(
+        f"the archive {name} could not be written",
+        why=error.strerror or type(error).__name__,
+        remedy="Free some space, or point TMPDIR at a larger folder.",
+    )

@@ -1,28 +1,31 @@
-"""The course that every upload mode takes: payload, digests, pages, record; and the report of all of it."""
+"""The course that every upload mode takes: its steps, then the record; and the report of all of it."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
 import secrets
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from _therock_utils._errors import CancelledError, IntegrityError, NotPermittedError, OutputsError
-from _therock_utils._transfer_types import FailedItem, UploadItem, UploadResult
-from _therock_utils.s3_buckets import is_inventory_bucket
-from therock_outputs.index_page import ListedFile, render_index_page
-from therock_outputs.modes._plan import PlannedPart, missing_findings, report_parts
+from _therock_utils._errors import CancelledError, OutputsError
+from _therock_utils._transfer_types import FailedItem, UploadResult
+from therock_outputs.modes._plan import missing_findings, report_parts
+from therock_outputs.modes.locate import subject_of
 from therock_outputs.render_outputs import render_document
-from therock_outputs.report import Report, error_of
+from therock_outputs.report import Report, error_of, in_one_line
 from therock_outputs.run_target import single_root
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Set as AbstractSet
 
+    from _therock_utils._transfer_types import StoredObject, UploadItem
     from _therock_utils.storage_backend import StorageBackend
     from _therock_utils.storage_location import StorageLocation
-    from _therock_utils.workflow_outputs import WorkflowOutputRoot
     from therock_outputs.context import Context
+    from therock_outputs.modes._build_tree import BuildTree
+    from therock_outputs.modes._plan import PlannedPart
 
 _SHOWN_CONFLICTS: Final = 5
 _RECORD_NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
@@ -35,6 +38,8 @@ class Uploader:
         """Nothing is opened before the first item is stored."""
         self.context = context
         self.result = UploadResult()
+        self.kept_pages: set[StorageLocation] = set()
+        self._attempted: set[StorageLocation] = set()
         self._backend: StorageBackend | None = None
 
     @property
@@ -44,108 +49,102 @@ class Uploader:
             self._backend = self.context.open_backend()
         return self._backend
 
-    def store(self, items: Sequence[UploadItem], *, conflicts: bool = True) -> UploadResult:
-        """Store one step's items. `conflicts=False` is for pages, which are made anew on each run.
-
-        Never raises: what stops the whole step is the failure of each item.
-        """
+    def store(self, items: Sequence[UploadItem]) -> UploadResult:
+        """Store one step's items. Never raises: what stops the whole step is the failure of each item."""
         if not items:
             return UploadResult()
+        self._attempted.update(item.destination for item in items)
         try:
             self.context.cancel.check()
             result = self.backend.upload(
                 items,
-                on_conflict=self.context.settings.on_conflict if conflicts else "overwrite",
+                on_conflict=self.context.settings.on_conflict,
                 origin=self.context.origin,
                 cancel=self.context.cancel,
             )
         except OutputsError as error:
-            result = UploadResult(failed=tuple(FailedItem(item.label, item.destination, error) for item in items))
-        if not conflicts:
-            result = dataclasses.replace(result, conflicts=())
+            result = UploadResult(failed=_failed(items, error))
         self.result += result
         return result
 
-    def listed_below(self, folder: StorageLocation, page: StorageLocation) -> tuple[ListedFile, ...]:
-        """What lies below `folder` now, for its page: also what earlier attempts left there.
+    def add_stored(self, stored: StoredObject) -> None:
+        """Count an object that was stored by other means than `store`."""
+        self.result += UploadResult(stored=(stored,))
 
-        Without the right to list, only what this run stored.
-        """
-        start = len(folder.relative_path) + 1
-        if not self.context.settings.dry_run and not self.context.cancel.cancelled:
-            try:
-                return tuple(
-                    ListedFile(listed.location.relative_path[start:], listed.size_bytes)
-                    for listed in self.backend.list_objects(folder)
-                    if listed.location != page
-                )
-            except NotPermittedError:
-                self.context.say(
-                    "the folder cannot be listed with these credentials: its page shows this run's files only"
-                )
-        prefix = f"{folder.relative_path}/"
-        return tuple(
-            ListedFile(stored.location.relative_path[start:], stored.size_bytes)
-            for stored in self.result.stored
-            if stored.location.relative_path.startswith(prefix)
-        )
+    def add_failed(self, failed: Iterable[FailedItem]) -> None:
+        """Count what is not to be stored, or is stored and unsound."""
+        failed = tuple(failed)
+        self._attempted.update(item.location for item in failed)
+        self.result += UploadResult(failed=failed)
 
+    def keep_page(self, page: StorageLocation, why: str) -> None:
+        """Note that `page` was left as it lay there; it can be linked all the same."""
+        self.kept_pages.add(page)
+        self.result += UploadResult(notices=(f"the page {page.s3_uri} was left as it is: {why}",))
 
-def server_writes_pages(context: Context, root: WorkflowOutputRoot) -> bool:
-    """Whether pages of the multi-arch layout appear by themselves: in the inventory's buckets they do."""
-    return is_inventory_bucket(root.bucket) and context.settings.index != "write"
-
-
-def store_page(uploader: Uploader, page: StorageLocation, title: str, files: Sequence[ListedFile]) -> None:
-    """Write one index page, last: it names only what is stored."""
-    if files:
-        uploader.store([UploadItem(render_index_page(title, files), page, "text/html; charset=utf-8")], conflicts=False)
+    def give_up(self, items: Sequence[UploadItem], error: OutputsError) -> None:
+        """Let each of `items` that no step came to fail with `error`."""
+        self.add_failed(_failed([item for item in items if item.destination not in self._attempted], error))
 
 
 def upload_in_steps(
     context: Context,
+    tree: BuildTree,
     parts: tuple[PlannedPart, ...],
     *,
-    subject: str,
-    finish: Callable[[Uploader], None],
-    outputs: Callable[[UploadResult], dict[str, str]],
+    store: Callable[[Uploader], None],
+    outputs: Callable[[AbstractSet[StorageLocation]], dict[str, str]],
 ) -> Report:
-    """Store the parts' items, then what `finish` adds (digests, pages), then the record. Returns the report.
+    """Let `store` store the parts' items and pages, then store the record. Returns the report.
 
-    Never raises for what could not be stored: the report has both sides.
+    `outputs` gets the locations that links can open: none in a dry run. Never raises for what could not be stored: the
+    report has both sides.
     """
-    root = single_root(context.target)
     uploader = Uploader(context)
-    skipped = tuple(file for part in parts for file in part.skipped)
-    uploader.result = UploadResult(skipped=skipped)
-    stop: OutputsError | None = None
+    uploader.result = UploadResult(skipped=tuple(file for part in parts for file in part.skipped))
+    uploader.add_failed(item for part in parts for item in part.failed)
     try:
-        uploader.store([item for part in parts for item in part.items])
-        finish(uploader)
+        store(uploader)
     except OutputsError as error:
-        stop = error
-    result = uploader.result + UploadResult(failed=tuple(item for part in parts for item in part.refused))
+        uploader.give_up([item for part in parts for item in part.items], error)
+    result = _relative_to(tree.folder, uploader.result)
     warnings, missing = missing_findings(parts)
     cancelled = CancelledError(context.cancel.signal_number) if context.cancel.cancelled else None
-    decisive = cancelled or error_of(result) or stop or missing
-    if stop is not None and decisive is not stop:
-        warnings = (*warnings, f"the pages are not complete: {stop.what}")
+    rows = report_parts(parts, result, uploader.kept_pages)
+    dry_run = context.settings.dry_run
+    opens = set() if dry_run else {stored.location for stored in result.stored} | uploader.kept_pages
     report = Report(
         mode=context.settings.mode,
-        subject=subject,
-        root=root,
-        parts=report_parts(parts, result),
+        subject=subject_of(context.settings),
+        root=single_root(context.target),
+        parts=rows,
         result=result,
-        outputs=outputs(result),
-        page=None,
-        notices=context.target.notices,
-        warnings=(*context.warnings, *warnings, *_conflict_warnings(result)),
-        error=decisive,
+        outputs=outputs(opens),
+        page=None if dry_run else next((part.location for part in rows if part.location), None),
+        notices=(*context.target.notices, *(notice for part in parts for notice in part.notices)),
+        warnings=(*context.warnings, *warnings, *_conflict_warnings(result), *result.notices),
+        error=cancelled or error_of(result) or missing,
         staging_dir=context.staging_dir,
-        dry_run=context.settings.dry_run,
+        dry_run=dry_run,
     )
-    report = dataclasses.replace(report, page=next((part.location for part in report.parts if part.location), None))
     return _leave_record(uploader, report)
+
+
+def _failed(items: Sequence[UploadItem], error: OutputsError) -> tuple[FailedItem, ...]:
+    return tuple(FailedItem(item.label, item.destination, error) for item in items)
+
+
+def _relative_to(folder: Path, result: UploadResult) -> UploadResult:
+    """`result` with the paths of what was left out relative to the build directory, whoever left it out."""
+    return dataclasses.replace(
+        result,
+        skipped=tuple(
+            dataclasses.replace(file, path=Path(file.path).relative_to(folder).as_posix())
+            if Path(file.path).is_relative_to(folder)
+            else file
+            for file in result.skipped
+        ),
+    )
 
 
 def _conflict_warnings(result: UploadResult) -> tuple[str, ...]:
@@ -167,24 +166,15 @@ def _leave_record(uploader: Uploader, report: Report) -> Report:
     context = uploader.context
     if not report.result.stored or report.dry_run or context.cancel.cancelled:
         return report
-    settings = context.settings
-    subject = settings.artifact_group or "-".join(part for part in (settings.stage, settings.family) if part)
+    settings, subject = context.settings, report.subject.replace("/", "-")
     words = (subject, settings.github_job or "local", settings.github_run_attempt or "1", secrets.token_hex(8))
     name = "-".join(_RECORD_NAME.sub("_", word) for word in words)
     try:
         location = report.root.run_record(str(settings.mode), f"{name}.json")
-        uploader.backend.put_new(location, render_document(report), "application/json")
+        uploader.backend.put_new(location, render_document(report), "application/json", cancel=context.cancel)
+    except CancelledError as error:
+        return dataclasses.replace(report, error=error)
     except OutputsError as error:
-        return dataclasses.replace(
-            report, warnings=(*report.warnings, f"the run's record was not stored: {error.what}")
-        )
+        warning = f"the run's record was not stored: {in_one_line(error)}"
+        return dataclasses.replace(report, warnings=(*report.warnings, warning))
     return report
-
-
-def digest_mismatch(path: str, expected: str, actual: str) -> IntegrityError:
-    """The error for an archive whose sidecar names another digest."""
-    return IntegrityError(
-        f"{path} is not what its sidecar says",
-        why=f"the sidecar has sha256 {expected}, the archive {actual}",
-        remedy="Make both again: one of them is from another build.",
-    )

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from _therock_utils.s3_buckets import REGION, iam_role, is_inventory_bucket
+from therock_outputs.mode_names import Mode
 from therock_outputs.report import Part, Report
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ _TITLES: Final = {
     "python_url": "Python packages",
     "tarballs_url": "Tarballs",
 }
+
+_FOLDERS: Final = ("python_url", "tarballs_url")
 
 
 def run(context: Context) -> Report:
@@ -73,6 +76,7 @@ def run(context: Context) -> Report:
                 state="located",
                 location=location,
                 link_text=location.relative_path,
+                is_folder=name in _FOLDERS,
             )
             for platform, locations in by_platform.items()
             for name, location in locations.items()
@@ -112,10 +116,14 @@ def locations_of(root: WorkflowOutputRoot, settings: Settings) -> dict[str, Stor
 
 
 def is_single_stage(settings: Settings) -> bool:
-    """Whether the single-stage layout is meant: as told, else exactly when artifact_group is set."""
+    """Whether the single-stage layout is meant: an upload mode writes its own; else as told, or by artifact_group."""
+    if settings.mode is not Mode.LOCATE:
+        return settings.mode is Mode.UPLOAD_BUILD
     return settings.layout == "single-stage" or (settings.layout == "auto" and bool(settings.artifact_group))
 
 
 def subject_of(settings: Settings) -> str:
-    """What the report is about: the group, or stage and family."""
-    return settings.artifact_group or "/".join(part for part in (settings.stage, settings.family) if part)
+    """What the report is about: in the single-stage layout the group, else stage and family."""
+    if is_single_stage(settings):
+        return settings.artifact_group
+    return "/".join(part for part in (settings.stage, settings.family) if part)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
+import contextlib
 from typing import TYPE_CHECKING, Final
 
 from _therock_utils._errors import InputError
 from therock_outputs.modes._build_tree import BuildTree, plan_logs, plan_manifest
-from therock_outputs.modes._upload import Uploader, server_writes_pages, store_page, upload_in_steps
+from therock_outputs.modes._pages import FolderPage, server_writes_pages, store_page
+from therock_outputs.modes._upload import Uploader, upload_in_steps
 from therock_outputs.modes.locate import subject_of
 from therock_outputs.run_target import single_root
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
 
-    from _therock_utils._transfer_types import UploadResult
+    from _therock_utils.storage_location import StorageLocation
     from therock_outputs.context import Context
     from therock_outputs.report import Report
 
@@ -43,21 +44,21 @@ def run(context: Context) -> Report:
     by_server = settings.index == "auto" and server_writes_pages(context, root)
     writes_page = not by_server and settings.index != "none"
     tree = BuildTree.find(context)
-    with tempfile.TemporaryDirectory(prefix="therock-outputs-") as scratch:
-        logs = plan_logs(context, tree, folder, Path(scratch)).with_page(page, by_server=by_server)
+    with contextlib.ExitStack() as scratch:
+        logs = plan_logs(context, tree, folder, scratch).with_page(page, by_server=by_server)
         owns_manifest = settings.stage == MANIFEST_STAGE
         parts = (logs, *([plan_manifest(context, tree, root.manifest_root())] if owns_manifest else []))
 
-        def finish(uploader: Uploader) -> None:
-            if writes_page and uploader.result.stored and not logs.brings(page):
-                store_page(uploader, page, f"Logs: {subject_of(settings)}", uploader.listed_below(folder, page))
+        def store(uploader: Uploader) -> None:
+            uploader.store([item for part in parts for item in part.items])
+            if writes_page and logs.is_stored_in_part(uploader.result) and not logs.brings(page):
+                store_page(uploader, FolderPage(page, f"Logs: {subject_of(settings)}"))
 
-        def outputs(result: UploadResult) -> dict[str, str]:
-            stored = {item.location for item in result.stored}
-            has_logs = any(item.destination in stored for item in logs.items)
+        def outputs(opens: AbstractSet[StorageLocation]) -> dict[str, str]:
+            has_logs = any(item.destination in opens for item in logs.items)
             return {
-                "log_url": page.https_url if page in stored or (by_server and has_logs) else "",
-                "manifest_url": root.manifest_root().https_url if root.manifest_root() in stored else "",
+                "log_url": page.https_url if page in opens or (by_server and has_logs) else "",
+                "manifest_url": root.manifest_root().https_url if root.manifest_root() in opens else "",
             }
 
-        return upload_in_steps(context, parts, subject=subject_of(settings), finish=finish, outputs=outputs)
+        return upload_in_steps(context, tree, parts, store=store, outputs=outputs)

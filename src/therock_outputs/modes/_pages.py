@@ -1,0 +1,164 @@
+"""Index pages: written last, so that they name only what is stored, and merged where another job wrote one, too.
+
+A page is read, made anew and stored only if it still is the one that was read (If-Match): two jobs at once both end up
+on it. A page that another program made is never replaced.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from _therock_utils._errors import (
+    ConflictError,
+    NotPermittedError,
+    OutputsError,
+    ServiceUnavailableError,
+)
+from _therock_utils._transfer_types import FailedItem, StoredObject, UploadResult
+from _therock_utils.s3_buckets import is_inventory_bucket
+from therock_outputs.index_page import ListedFile, read_index_page, render_index_page
+from therock_outputs.report import in_one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+    from _therock_utils.storage_location import StorageLocation
+    from _therock_utils.workflow_outputs import WorkflowOutputRoot
+    from therock_outputs.context import Context
+    from therock_outputs.modes._upload import Uploader
+
+MAX_ATTEMPTS: Final = 8
+_MAX_PAUSE_SECONDS: Final = 2.0
+_CONTENT_TYPE: Final = "text/html; charset=utf-8"
+
+
+def server_writes_pages(context: Context, root: WorkflowOutputRoot) -> bool:
+    """Whether pages of the multi-arch layout appear by themselves: in the inventory's buckets, at AWS, they do."""
+    settings = context.settings
+    elsewhere = not settings.staging_dir and bool(settings.aws_endpoint_url or settings.aws_endpoint_url_s3)
+    return is_inventory_bucket(root.bucket) and not elsewhere
+
+
+@dataclass(frozen=True, slots=True)
+class FolderPage:
+    """The page of everything that lies below its own folder, whoever stored it."""
+
+    location: StorageLocation
+    title: str
+
+    def rows(self, uploader: Uploader, present: tuple[ListedFile, ...]) -> tuple[ListedFile, ...]:
+        """What lies there now; where it cannot be listed, what the page said and what this run stored."""
+        folder = _folder_of(self.location)
+        listed = _sizes_below(uploader, folder)
+        if listed is None:
+            start = len(folder.relative_path) + 1
+            listed = {file.name: file.size_bytes for file in present} | {
+                stored.location.relative_path[start:]: stored.size_bytes
+                for stored in uploader.result.stored
+                if stored.location.relative_path.startswith(f"{folder.relative_path}/")
+            }
+        own_name = self.location.relative_path.rpartition("/")[2]
+        return _listed({name: size for name, size in listed.items() if name != own_name})
+
+
+@dataclass(frozen=True, slots=True)
+class ListPage:
+    """The page of certain files beside it: those it names already, as far as they are still there, and this run's.
+
+    `unsound` are names that it must not have.
+    """
+
+    location: StorageLocation
+    title: str
+    own: tuple[ListedFile, ...]
+    unsound: AbstractSet[str]
+
+    def rows(self, uploader: Uploader, present: tuple[ListedFile, ...]) -> tuple[ListedFile, ...]:
+        """The rows; nothing is listed where the page names no other file than this run's."""
+        own = {file.name: file.size_bytes for file in self.own}
+        others = {
+            file.name: file.size_bytes for file in present if file.name not in own and file.name not in self.unsound
+        }
+        if others:
+            there = _sizes_below(uploader, _folder_of(self.location))
+            if there is not None:
+                others = {name: there[name] for name in others if name in there}
+        return _listed(others | own)
+
+
+def store_page(uploader: Uploader, page: FolderPage | ListPage) -> None:
+    """Write `page`, merging again where another job was faster. Never raises: a page that fails is a failed item."""
+    import tenacity
+
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(ConflictError),
+        stop=tenacity.stop_after_attempt(MAX_ATTEMPTS),
+        wait=tenacity.wait_random_exponential(multiplier=0.1, max=_MAX_PAUSE_SECONDS),
+        sleep=uploader.context.cancel.sleep,
+        reraise=True,
+    )
+    try:
+        retrying(_store_once, uploader, page)
+    except OutputsError as error:
+        failed = FailedItem(page.location.relative_path, page.location, error)
+        uploader.result += UploadResult(failed=(failed,))
+
+
+def _store_once(uploader: Uploader, page: FolderPage | ListPage) -> None:
+    context, location = uploader.context, page.location
+    context.cancel.check()
+    if context.settings.dry_run:
+        data = render_index_page(page.title, page.rows(uploader, ()))
+        digest = hashlib.sha256(data).hexdigest()
+        uploader.add_stored(StoredObject(location, len(data), digest, _CONTENT_TYPE, "dry-run"))
+        return
+    readable, there = True, None
+    try:
+        there = uploader.backend.read_small(location, cancel=context.cancel)
+    except NotPermittedError:  # without the right to list, S3 says this of a missing object, too
+        readable = False
+    present = read_index_page(there.data) if there is not None else ()
+    if present is None:
+        uploader.keep_page(location, "another program made it")
+        return
+    rows = page.rows(uploader, present)
+    if not rows and there is None:
+        return
+    data, etag = render_index_page(page.title, rows), there.etag if there is not None else ""
+    try:
+        stored = uploader.backend.replace(location, data, _CONTENT_TYPE, etag=etag, cancel=context.cancel)
+    except ConflictError:
+        if readable:
+            raise
+        uploader.keep_page(location, "it cannot be read with these credentials, so nothing can be added to it")
+    else:
+        uploader.add_stored(stored)
+
+
+def _sizes_below(uploader: Uploader, folder: StorageLocation) -> dict[str, int] | None:
+    """Size by name relative to `folder` of all that lies below it; None, with a notice, where it cannot be listed.
+
+    Memory: about 200 bytes an object.
+    """
+    if uploader.context.settings.dry_run:
+        return None
+    start = len(folder.relative_path) + 1
+    try:
+        return {
+            listed.location.relative_path[start:]: listed.size_bytes
+            for listed in uploader.backend.list_objects(folder, cancel=uploader.context.cancel)
+        }
+    except (NotPermittedError, ServiceUnavailableError) as error:
+        notice = f"{folder.s3_uri} cannot be listed, so its page may lack what others stored: {in_one_line(error)}"
+        uploader.result += UploadResult(notices=(notice,))
+        return None
+
+
+def _folder_of(location: StorageLocation) -> StorageLocation:
+    return type(location)(location.bucket, location.relative_path.rpartition("/")[0])
+
+
+def _listed(sizes: dict[str, int]) -> tuple[ListedFile, ...]:
+    return tuple(ListedFile(name, size_bytes) for name, size_bytes in sorted(sizes.items()))
