@@ -441,3 +441,13 @@ def test_a_cancel_is_told_with_what_is_not_stored(
     (message,) = result.messages("error")
     assert message.startswith("cancelled")
     assert "Traceback" not in result.log
+
+
+def test_the_resource_report_has_a_row_of_its_own_in_the_summary(job: Callable[..., FakeRunner]) -> None:
+    without = job(build={"logs/a.log": "a"}).run({**INPUTS, "if_no_files_found": "ignore"}).summary
+    assert "observability" not in without
+    runner = job(build={"logs/a.log": "a", "logs/build_observability.html": "<p>"})
+    summary = runner.run({**INPUTS, "if_no_files_found": "ignore"}).summary
+    (row,) = [line for line in summary.splitlines() if "observability" in line]
+    assert row.startswith("| Build observability |  |  | `out/")
+    assert row.endswith(f"/logs/{GROUP}/build_observability.html` |")

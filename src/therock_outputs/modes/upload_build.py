@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from typing import TYPE_CHECKING, Final
 
 from _therock_utils._errors import InputError
@@ -10,6 +11,7 @@ from therock_outputs.modes._artifacts import plan_artifacts, store_with_artifact
 from therock_outputs.modes._build_tree import BuildTree, plan_logs, plan_manifest
 from therock_outputs.modes._pages import FolderPage, ListPage, store_page
 from therock_outputs.modes._upload import Uploader, upload_in_steps
+from therock_outputs.report import Part, Report
 from therock_outputs.run_target import single_root
 
 if TYPE_CHECKING:
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from _therock_utils.storage_location import StorageLocation
     from _therock_utils.workflow_outputs import WorkflowOutputRoot
     from therock_outputs.context import Context
-    from therock_outputs.report import Report
 
 OUTPUTS: Final[Mapping[str, str]] = {
     "log_url": "Page of the logs; empty where none was stored.",
@@ -56,13 +57,23 @@ def run(context: Context) -> Report:
             if own or unsound:
                 store_page(uploader, ListPage(artifact_page, f"Artifacts: {group}", own, unsound))
 
-        return upload_in_steps(
+        report = upload_in_steps(
             context,
             tree,
             (logs, artifacts.part, manifest),
             store=store,
             outputs=lambda opens: _outputs(root, group, opens),
         )
+    return _with_observability(report, root.build_observability(group))
+
+
+def _with_observability(report: Report, page: StorageLocation) -> Report:
+    """The report with a row for the build's resource report, one of the logs, where that is there to open."""
+    if not report.outputs["observability_url"]:
+        return report
+    row = Part("Build observability", "stored", location=page)
+    first, *others = report.parts
+    return dataclasses.replace(report, parts=(first, row, *others))
 
 
 def _outputs(root: WorkflowOutputRoot, group: str, opens: AbstractSet[StorageLocation]) -> dict[str, str]:
