@@ -102,11 +102,10 @@ def _parse(arguments: Sequence[str], fields: Iterable[InputField]) -> dict[str, 
         option = unknown[0].partition("=")[0]  # its value may be a secret
         message = f"option {quote(option)} is not known"
         raise InputError(message, why=suggest(option, flags), remedy="therock-outputs --help lists modes and options.")
-    return {
-        f"{INPUT_PREFIX}{name.upper()}": "\n".join(value) if isinstance(value, list) else value
-        for name, value in sorted(vars(known).items())
-        if value is not None and value != ""
+    given = {
+        name: "\n".join(value) if isinstance(value, list) else value for name, value in sorted(vars(known).items())
     }
+    return {f"{INPUT_PREFIX}{name.upper()}": value for name, value in given.items() if value}
 
 
 def _with_bare_switches(arguments: Sequence[str], fields: Iterable[InputField]) -> list[str]:
