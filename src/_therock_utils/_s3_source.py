@@ -66,8 +66,7 @@ class UploadFile(SourceFile):
         """The whole file: one byte more is asked for, to see growth without another read."""
         size_bytes = self.size_bytes
         try:
-            os.lseek(self._descriptor, 0, os.SEEK_SET)
-            data = os.read(self._descriptor, size_bytes + 1)
+            data = os.read(self._descriptor, size_bytes + 1)  # it was opened a moment ago: nothing is read yet
             while 0 < len(data) < size_bytes and (more := os.read(self._descriptor, size_bytes + 1 - len(data))):
                 data += more
         except OSError as error:

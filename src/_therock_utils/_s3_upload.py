@@ -29,7 +29,7 @@ from _therock_utils._s3_plan import (
 )
 from _therock_utils._s3_retry import BucketHealth
 from _therock_utils._s3_source import open_source
-from _therock_utils._transfer_types import StoredObject
+from _therock_utils._transfer_types import StoredObject, UploadItem
 from _therock_utils.content_types import infer_content_type
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from _therock_utils._s3_retry import Retrier
     from _therock_utils._s3_session import S3Connection
     from _therock_utils._s3_source import UploadSource
-    from _therock_utils._transfer_types import Origin, UploadItem, Verified
+    from _therock_utils._transfer_types import Origin, Verified
     from _therock_utils.storage_location import StorageLocation
 
 _logger = logging.getLogger(__name__)
@@ -76,18 +76,21 @@ class ObjectWriter:
     def write(self, item: UploadItem) -> StoredObject:
         """Store one item. Raises SkipFileError, or the OutputsError that says why it is not stored."""
         self._cancel.check()
-        self._health(item).check()
+        health = self._health(item)
+        health.check()
+        if not item.content_type:
+            item = UploadItem(item.source, item.destination, infer_content_type(item.destination.relative_path))
         with open_source(item.source) as source:
             if is_large(source.size_bytes):
-                return self._write_large(item, source)
+                return self._write_large(item, source, health)
             with self._small.holding(source.size_bytes, self._cancel):
-                return self._write_small(item, source)
+                return self._write_small(item, source, health)
 
     def _health(self, item: UploadItem) -> BucketHealth:
         with self._lock:
             return self.healths[item.destination.bucket]
 
-    def _write_small(self, item: UploadItem, source: UploadSource) -> StoredObject:
+    def _write_small(self, item: UploadItem, source: UploadSource, health: BucketHealth) -> StoredObject:
         import obstore
 
         data = source.read_all()
@@ -99,16 +102,16 @@ class ObjectWriter:
         def put(store: S3Store) -> None:
             obstore.put(store, item.destination.relative_path, data, use_multipart=False, attributes=attributes)
 
-        self._retrier.call(lambda: self._send(item, put), self._health(item))
+        self._retrier.call(lambda: self._send(item, put), health)
         return _stored(item, len(data), sha256, "sha256-single")
 
-    def _write_large(self, item: UploadItem, source: UploadSource) -> StoredObject:
+    def _write_large(self, item: UploadItem, source: UploadSource, health: BucketHealth) -> StoredObject:
         reader = PartReader(source, self._parts, self._cancel)
         if self._dry_run:
             for _ in reader.parts():
                 pass
             return _stored(item, source.size_bytes, reader.sha256.hexdigest(), "dry-run")
-        self._retrier.call(lambda: self._send_parts(item, reader), self._health(item))
+        self._retrier.call(lambda: self._send_parts(item, reader), health)
         verified = self._verify(item, source.size_bytes, reader.part_sha256s)
         return _stored(item, source.size_bytes, reader.sha256.hexdigest(), verified)
 
@@ -144,7 +147,7 @@ class ObjectWriter:
         obstore_call(self._connection, "store", destination.bucket, destination.relative_path, put)
 
     def _attributes(self, item: UploadItem) -> dict[str, str]:
-        return {"Content-Type": content_type_of(item), **self._metadata}
+        return {"Content-Type": item.content_type, **self._metadata}
 
     def _verify(self, item: UploadItem, size_bytes: int, part_sha256s: list[bytes]) -> Verified:
         """Compare what is stored with what was sent. Raises IntegrityError where they differ."""
@@ -233,18 +236,13 @@ def digest_locally(item: UploadItem, cancel: CancelToken) -> LocalDigests:
     return LocalDigests(whole.digest(), tuple(parts), multipart_etag(md5s) if large else md5s[0].hex())
 
 
-def content_type_of(item: UploadItem) -> str:
-    """The item's own content type, or that of the destination's name."""
-    return item.content_type or infer_content_type(item.destination.relative_path)
-
-
 def header_value(text: str) -> str:
     """`text` in printable ASCII: metadata travels as a header."""
     return "".join(character if " " <= character <= "~" else "?" for character in text)
 
 
 def _stored(item: UploadItem, size_bytes: int, sha256: str, verified: Verified) -> StoredObject:
-    return StoredObject(item.destination, size_bytes, sha256, content_type_of(item), verified)
+    return StoredObject(item.destination, size_bytes, sha256, item.content_type, verified)
 
 
 def _differs(item: UploadItem, why: str) -> OutputsError:

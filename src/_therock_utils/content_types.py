@@ -85,7 +85,7 @@ def _content_type(name: str) -> str:
     if name in _BY_NAME:
         return _BY_NAME[name]
     lowered = name.lower()
-    if _ROTATED_LOG.fullmatch(lowered):
-        return _TEXT
     _, dot, extension = lowered.rpartition(".")
+    if extension.isdigit() and _ROTATED_LOG.fullmatch(lowered):
+        return _TEXT
     return _BY_EXTENSION.get(extension, DEFAULT_CONTENT_TYPE) if dot else DEFAULT_CONTENT_TYPE
