@@ -19,7 +19,7 @@ import pytest
 from fakes import markdown
 from fakes.build_tree import make_build_tree
 from fakes.moto_server import moto_server
-from fakes.runner import FakeRunner
+from fakes.runner import FakeRunner, image_launcher
 from fakes.s3_environment import ACCESS_KEY_ID
 from fakes.s3_fault_proxy import fault_proxy, s3_error
 from fakes.trees import digest, read_tree, write_tree
@@ -332,3 +332,26 @@ def test_a_dry_run_writes_nothing(runner: FakeRunner, cloud: Cloud) -> None:
     result = run(runner, cloud, {**BUILD, "dry_run": "true"})
     assert result.succeeded, result.log
     assert cloud.object_keys() == []
+
+
+@pytest.mark.needs("image")
+@pytest.mark.slow
+@pytest.mark.parametrize("inputs", [BUILD, STAGE], ids=["build", "stage"])
+def test_the_image_stores_what_the_program_stores_and_leaves_nothing_of_its_own(
+    runner: FakeRunner, cloud: Cloud, inputs: dict[str, str]
+) -> None:
+    if os.geteuid() == 0:
+        os.chown(runner.workspace, 1234, 1234)
+    on_host = run(runner, cloud, inputs)
+    stored = cloud.contents()
+    runner.launcher = image_launcher(os.environ["THEROCK_OUTPUTS_IMAGE"])
+    inside = run(runner, cloud, inputs)
+    assert inside.succeeded, inside.log
+    assert cloud.contents() == stored
+    assert inside.summary == on_host.summary
+    assert {**inside.outputs, "report": ""} == {**on_host.outputs, "report": ""}
+    report = runner.workspace / inside.outputs["report"]
+    assert {file.stat().st_uid for file in (report, report.parent)} == {runner.workspace.stat().st_uid}
+    failed = run(runner, cloud, {**inputs, "bucket": "no-such-bucket"})
+    assert failed.exit_code == 3, failed.log
+    assert "no-such-bucket" in failed.summary
