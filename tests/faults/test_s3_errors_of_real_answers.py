@@ -31,8 +31,8 @@ _REQUESTS: dict[str, Callable[[S3Store], object]] = {
 _NAMES = sorted(_REQUESTS)
 
 
-def _connection(url: str = "") -> S3Connection:
-    return S3Connection(endpoint_url=url, request_timeout_seconds=0.5, retry_seconds=0.5)
+def _connection(url: str = "", *, request_timeout_seconds: float = 20) -> S3Connection:
+    return S3Connection(endpoint_url=url, request_timeout_seconds=request_timeout_seconds, retry_seconds=0.5)
 
 
 def _error_of(bucket: Bucket, name: str, connection: S3Connection | None = None) -> _errors.OutputsError:
@@ -133,7 +133,7 @@ def test_a_host_without_an_address_is_told_as_such(bucket: Bucket, name: str) ->
 @pytest.mark.parametrize("name", _NAMES)
 def test_silence_ends_with_a_time_out(bucket: Bucket, name: str) -> None:
     bucket.proxy.rule = lambda _: Stall()
-    error = _error_of(bucket, name)
+    error = _error_of(bucket, name, _connection(request_timeout_seconds=0.5))
     assert type(error) is _errors.ServiceUnavailableError
     assert "in time" in error.why
 
@@ -208,6 +208,7 @@ def test_boto3_and_obstore_tell_the_same_answer_in_the_same_way(
 @pytest.mark.parametrize(("why", "fault"), [("in time", Stall()), ("broke", Reset())])
 def test_boto3_requests_without_an_answer_are_transient(bucket: Bucket, why: str, fault: Stall | Reset) -> None:
     bucket.proxy.rule = lambda _: fault
+    connection = _connection(request_timeout_seconds=0.5)
     with pytest.raises(_errors.ServiceUnavailableError) as caught:
-        boto3_call(_connection(), "list", bucket.name, "key", lambda client: client.list_buckets())
+        boto3_call(connection, "list", bucket.name, "key", lambda client: client.list_buckets())
     assert why in caught.value.why
