@@ -35,6 +35,16 @@ class StorageLocation:
         """The object's AWS URL, each segment percent-encoded but for RFC 3986's unreserved characters."""
         return f"https://{self.bucket}.s3.amazonaws.com/{quote(self.relative_path, safe='/~')}"
 
+    @property
+    def name(self) -> str:
+        """The last segment; "" at the bucket's root."""
+        return self.relative_path.rpartition("/")[2]
+
+    @property
+    def parent(self) -> StorageLocation:
+        """The folder that it lies in; the bucket's root is its own."""
+        return StorageLocation(self.bucket, self.relative_path.rpartition("/")[0])
+
     def local_path(self, staging_dir: Path) -> Path:
         """The same place under `staging_dir`. Lexical: it does not look at the file system."""
         return Path(staging_dir, f"./{self.relative_path}")  # the dot: on Windows a segment `D:` is no drive then

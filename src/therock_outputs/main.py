@@ -88,9 +88,10 @@ def runner_of_environment(environment: Mapping[str, str]) -> Runner:
 
 
 def _staged_files(report: Report, folder: Path) -> Iterable[Path]:
-    """What the run stored below the staging folder; its record has a name by chance, among those of its mode."""
+    """What the run stored below the staging folder: its objects, and its record."""
     yield from (item.location.local_path(folder) for item in report.result.stored)
-    yield from report.root.run_record(report.mode, "any").local_path(folder).parent.glob("*.json")
+    if report.record is not None:
+        yield report.record.local_path(folder)
 
 
 class _LogHandler(logging.Handler):

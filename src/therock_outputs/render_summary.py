@@ -97,7 +97,7 @@ def _table(report: Report, workspace: Workspace) -> Iterable[str]:
 def _link_cell(report: Report, part: Part, workspace: Workspace) -> str:
     cells = []
     if part.location is not None:
-        text = part.link_text or part.location.relative_path.rpartition("/")[2]
+        text = part.link_text or part.location.name
         path = part.staged_path(report.staging_dir) if report.staging_dir is not None else None
         if path is not None and not report.dry_run:
             cells.append(code(workspace.shown(path)))

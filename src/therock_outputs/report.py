@@ -60,6 +60,7 @@ class Report:
     error: OutputsError | None = None
     staging_dir: Path | None = None
     dry_run: bool = False
+    record: StorageLocation | None = None  # where the run's record was stored
 
     @property
     def exit_code(self) -> int:

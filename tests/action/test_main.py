@@ -157,6 +157,19 @@ def test_only_what_the_run_stored_changes_hands(job: Callable[..., FakeRunner], 
     assert {(path.stat().st_uid, path.stat().st_gid) for path in new} == {(1234, 2345)}
 
 
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives files away")
+def test_the_record_of_another_run_of_the_mode_does_not_change_hands(job: Callable[..., FakeRunner]) -> None:
+    runner = job()
+    earlier = runner.workspace / "15948739823-linux/reports/upload-stage/earlier.json"
+    earlier.parent.mkdir(parents=True)
+    earlier.touch()
+    os.chown(runner.workspace, 1234, 2345)
+    assert runner.run({"mode": "upload-stage", "stage": "math-libs", "staging_dir": "."}).succeeded
+    assert earlier.stat().st_uid == 0
+    (own,) = [record for record in earlier.parent.iterdir() if record != earlier]
+    assert own.stat().st_uid == 1234
+
+
 def test_a_step_in_whose_summary_nothing_fits_any_more_keeps_what_is_there(job: Callable[..., FakeRunner]) -> None:
     runner = job()
     as_before = runner.launcher

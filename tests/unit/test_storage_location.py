@@ -118,3 +118,11 @@ def test_a_child_counts_towards_the_length_of_the_key() -> None:
     assert len(parent.child("c" * 23).relative_path) == 1024
     with pytest.raises(IllegalLocationError, match="1025 bytes"):
         parent.child("c" * 24)
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "parent"), [("a/b/c.log", "c.log", "a/b"), ("c.log", "c.log", ""), ("", "", "")]
+)
+def test_a_location_knows_its_name_and_the_folder_that_it_lies_in(key: str, name: str, parent: str) -> None:
+    location = StorageLocation("bucket", key)
+    assert (location.name, location.parent) == (name, StorageLocation("bucket", parent))

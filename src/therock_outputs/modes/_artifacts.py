@@ -105,7 +105,7 @@ class _Archive:
 
     @property
     def name(self) -> str:
-        return _name(self.item.destination)
+        return self.item.destination.name
 
     @property
     def sidecar_location(self) -> StorageLocation:
@@ -149,7 +149,7 @@ def _prepared(uploader: Uploader, item: UploadItem, artifacts: Artifacts, *, has
 
     Without a sidecar it is hashed only if `hashes` says so.
     """
-    name, cancel = _name(item.destination), uploader.context.cancel
+    name, cancel = item.destination.name, uploader.context.cancel
     path = Path(str(item.source))
     if name not in artifacts.with_sidecar:
         digest = _digest_of(path, cancel) if hashes else ""
@@ -189,11 +189,11 @@ def _store_sidecars(
     for archive in wanted:
         if archive.sidecar_location in stored:
             found = (stored[archive.item.destination], stored[archive.sidecar_location])
-            rows += [ListedFile(_name(item.location), item.size_bytes) for item in found]
+            rows += [ListedFile(item.location.name, item.size_bytes) for item in found]
         else:
             failed.append(archive.failed(errors.get(archive.sidecar_location) or _foreign_sidecar(archive.name)))
     uploader.add_failed(failed)
-    unsound = [_name(item.location) for item in failed]
+    unsound = [item.location.name for item in failed]
     return tuple(rows), frozenset([*unsound, *(name + SIDECAR for name in unsound)])
 
 
@@ -228,10 +228,6 @@ def _digest_in(sidecar: bytes) -> str:
 
 def _sidecar_text(digest: str, name: str) -> bytes:
     return f"{digest}  {name}\n".encode()
-
-
-def _name(location: StorageLocation) -> str:
-    return location.relative_path.rpartition("/")[2]
 
 
 def _mismatch(name: str, said: str, digest: str) -> IntegrityError:

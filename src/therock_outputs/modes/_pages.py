@@ -50,7 +50,7 @@ class FolderPage:
 
     def rows(self, uploader: Uploader, present: tuple[ListedFile, ...]) -> tuple[ListedFile, ...]:
         """What lies there now; where it cannot be listed, what the page said and what this run stored."""
-        folder = _folder_of(self.location)
+        folder = self.location.parent
         listed = _sizes_below(uploader, folder)
         if listed is None:
             start = len(folder.relative_path) + 1
@@ -59,8 +59,7 @@ class FolderPage:
                 for stored in uploader.result.stored
                 if stored.location.relative_path.startswith(f"{folder.relative_path}/")
             }
-        own_name = self.location.relative_path.rpartition("/")[2]
-        return _listed({name: size for name, size in listed.items() if name != own_name})
+        return _listed({name: size for name, size in listed.items() if name != self.location.name})
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ class ListPage:
             file.name: file.size_bytes for file in present if file.name not in own and file.name not in self.unsound
         }
         if others:
-            there = _sizes_below(uploader, _folder_of(self.location))
+            there = _sizes_below(uploader, self.location.parent)
             if there is not None:
                 others = {name: there[name] for name in others if name in there}
         return _listed(others | own)
@@ -154,10 +153,6 @@ def _sizes_below(uploader: Uploader, folder: StorageLocation) -> dict[str, int] 
         notice = f"{folder.s3_uri} cannot be listed, so its page may lack what others stored: {in_one_line(error)}"
         uploader.result += UploadResult(notices=(notice,))
         return None
-
-
-def _folder_of(location: StorageLocation) -> StorageLocation:
-    return type(location)(location.bucket, location.relative_path.rpartition("/")[0])
 
 
 def _listed(sizes: dict[str, int]) -> tuple[ListedFile, ...]:

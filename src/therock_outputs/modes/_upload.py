@@ -177,4 +177,4 @@ def _leave_record(uploader: Uploader, report: Report) -> Report:
     except OutputsError as error:
         warning = f"the run's record was not stored: {in_one_line(error)}"
         return dataclasses.replace(report, warnings=(*report.warnings, warning))
-    return report
+    return dataclasses.replace(report, record=location)
