@@ -1,8 +1,8 @@
 """The interface of every storage backend, and what is the same in all of them.
 
-A backend implements `upload`, `copy` and `download`, which report each object's failure as data, and `list_objects`,
-`read_small` and `replace`, which raise. The short calls of the specification (`upload_file`, `upload_directory`, ...)
-are built on them here and raise.
+A backend implements `upload`, `copy`, `download`, `read_all_small` and `describe`, which report each object's failure
+as data, and `list_objects`, `list_folder`, `find`, `read_small` and `replace`, which raise. The short calls of the
+specification (`upload_file`, `upload_directory`, ...) are built on them here and raise.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ from _therock_utils._keys import key_fault, quote
 from _therock_utils._transfer_types import SMALL_OBJECT_LIMIT_BYTES, UploadItem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from _therock_utils._cancel import CancelToken
+    from _therock_utils._errors import OutputsError
     from _therock_utils._transfer_types import (
+        DownloadedFile,
         DownloadItem,
         DownloadResult,
         FailedItem,
         ListedObject,
+        ObjectFacts,
         OnConflict,
         Origin,
         StoredBytes,
@@ -64,16 +67,34 @@ class StorageBackend(ABC):
         """
 
     @abstractmethod
+    def list_folder(self, location: StorageLocation, *, cancel: CancelToken | None = None) -> Iterator[ListedObject]:
+        """The objects directly in `location`, streamed in key order; what lies in folders below it is passed over.
+
+        `P/a` lies directly in `P`; `P/logs/a`, `P2/a` and `P` itself do not. Nothing there gives nothing. Raises as
+        `list_objects` does.
+        """
+
+    @abstractmethod
+    def find(self, location: StorageLocation, *, cancel: CancelToken | None = None) -> ListedObject | None:
+        """The object under exactly this key; None only where the service says that there is none.
+
+        Raises an OutputsError where the service refuses to say (S3 answers 403 for a missing object to those who may
+        not list) or cannot be asked, and CancelledError as `list_objects` does.
+        """
+
+    @abstractmethod
     def copy(
         self,
         pairs: Sequence[tuple[StorageLocation, StorageLocation]],
         *,
         cancel: CancelToken | None = None,
+        known_sizes: Mapping[StorageLocation, int] | None = None,
     ) -> UploadResult:
         """Copy each (source, destination) inside the storage and report each as `upload` does.
 
         `stored` names the destinations, with `sha256` and `content_type` "" where they were not seen; a copy counts as
-        stored when its size is the source's. Overwrites.
+        stored when its size is the source's. Overwrites. `known_sizes`: sizes in bytes of sources, as a listing showed
+        them; those sources are not looked at once more.
         """
 
     @abstractmethod
@@ -82,6 +103,25 @@ class StorageBackend(ABC):
 
         Raises IntegrityError for an object above SMALL_OBJECT_LIMIT_BYTES, an OutputsError where reading is refused or
         fails, and CancelledError as `list_objects` does.
+        """
+
+    @abstractmethod
+    def read_all_small(
+        self, locations: Sequence[StorageLocation], *, cancel: CancelToken | None = None
+    ) -> tuple[StoredBytes | OutputsError | None, ...]:
+        """What `read_small` gives or raises for each, in the order asked for; all of it is in memory at the end.
+
+        Raises CancelledError as `list_objects` does.
+        """
+
+    @abstractmethod
+    def describe(
+        self, locations: Sequence[StorageLocation], *, reads: bool = False, cancel: CancelToken | None = None
+    ) -> tuple[ObjectFacts | OutputsError | None, ...]:
+        """What is stored under each key, in the order asked for: None where there is no object, an error as `find`'s.
+
+        With `reads` every byte is read and hashed; without, the digest is the one that the service keeps, or "".
+        Raises CancelledError as `list_objects` does.
         """
 
     @abstractmethod
@@ -108,8 +148,19 @@ class StorageBackend(ABC):
         return self.replace(location, data, content_type, etag="", cancel=cancel)
 
     @abstractmethod
-    def download(self, items: Sequence[DownloadItem], *, cancel: CancelToken | None = None) -> DownloadResult:
-        """Fetch every item and report each. A target is written whole and verified, or not at all."""
+    def download(
+        self,
+        items: Sequence[DownloadItem],
+        *,
+        cancel: CancelToken | None = None,
+        on_downloaded: Callable[[DownloadedFile], None] | None = None,
+    ) -> DownloadResult:
+        """Fetch every item and report each. A target is written whole and verified, or not at all.
+
+        `on_downloaded` is called once a file that is complete at its final name, as soon as it is, from any thread, one
+        call at a time; while it runs, other files arrive. After it raised nothing new is fetched, and what it raised is
+        raised here.
+        """
 
     def upload_file(self, source: Path, dest: StorageLocation) -> None:
         """Store one file. Raises its OutputsError, or IncompleteError where it is no regular file."""
@@ -188,6 +239,12 @@ def check_destinations(destinations: Iterable[StorageLocation], *, across_bucket
     if twice:
         message = f"{len(twice)} objects would be written twice, the first is {min(twice)}"
         raise InputError(message, remedy="Give every file a destination of its own.")
+
+
+def check_keys(locations: Iterable[StorageLocation]) -> None:
+    """Raise InputError where one is a bucket's root, which is no object."""
+    for _ in _with_key(locations):
+        pass
 
 
 def too_large(name: str, size_bytes: int) -> IntegrityError:

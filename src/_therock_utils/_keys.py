@@ -13,6 +13,8 @@ MAX_KEY_BYTES = 1024
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PLATFORM = re.compile(r"[a-z0-9]+")
+# Nearly every key, and no illegal one: segments of printable ASCII but backslashes, other than "." and "..".
+_PLAIN_KEY = re.compile(r"(?!\.\.?(?:/|\Z))[ -.0-\[\]-~]+(?:/(?!\.\.?(?:/|\Z))[ -.0-\[\]-~]+)*")
 _SHOWN_CHARACTERS = 80
 
 
@@ -23,7 +25,7 @@ def quote(value: str, *, shown_characters: int = _SHOWN_CHARACTERS) -> str:
 
 def key_fault(key: str) -> str:
     """Why `key` is no legal object key, or "" where it is one. The empty key is legal: the bucket's root."""
-    if not key:
+    if not key or (len(key) <= MAX_KEY_BYTES and _PLAIN_KEY.fullmatch(key)):
         return ""
     faults = (segment_fault(segment) for segment in key.split("/"))
     fault = next((fault for fault in faults if fault), "")

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import datetime
 import hashlib
-import os
 import stat
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
-from _therock_utils._backend_base import StorageBackend, check_destinations, too_large
+from _therock_utils._backend_base import StorageBackend, check_destinations, check_keys, too_large
 from _therock_utils._cancel import CancelToken
-from _therock_utils._errors import ConflictError, IntegrityError, NotFoundError
-from _therock_utils._files import is_junction, kind_fault
+from _therock_utils._errors import (
+    CancelledError,
+    ConflictError,
+    IntegrityError,
+    LocalFileError,
+    NotFoundError,
+    OutputsError,
+)
+from _therock_utils._files import kind_fault
 from _therock_utils._folder import (
-    TEMPORARY_NAME,
     BlockedPathError,
     Folder,
     NewFile,
@@ -26,27 +28,31 @@ from _therock_utils._folder import (
     local_file_error,
 )
 from _therock_utils._folder_lock import exclusive
-from _therock_utils._keys import key_fault, quote
+from _therock_utils._keys import quote
 from _therock_utils._local_batch import Batch
-from _therock_utils._source_file import BytesSource, SourceFile
+from _therock_utils._local_listing import list_below, list_directly_in, listed_object
+from _therock_utils._source_file import BytesSource, SkipFileError, SourceFile
 from _therock_utils._transfer_types import (
     SMALL_OBJECT_LIMIT_BYTES,
     Conflict,
     DownloadedFile,
     DownloadResult,
     FailedItem,
-    ListedObject,
+    ObjectFacts,
     StoredBytes,
     StoredObject,
     UploadResult,
 )
 from _therock_utils.content_types import infer_content_type
-from _therock_utils.storage_location import StorageLocation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    import os
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from _therock_utils._transfer_types import DownloadItem, OnConflict, Origin, UploadItem
+    from _therock_utils._transfer_types import DownloadItem, ListedObject, OnConflict, Origin, UploadItem
+    from _therock_utils.storage_location import StorageLocation
+
+_T = TypeVar("_T")
 
 
 class LocalStorageBackend(StorageBackend):
@@ -86,11 +92,23 @@ class LocalStorageBackend(StorageBackend):
 
     def list_objects(self, location: StorageLocation, *, cancel: CancelToken | None = None) -> Iterator[ListedObject]:
         """See StorageBackend; in S3's order, which is that of the keys' UTF-8 bytes."""
+        return self._list(list_below, location, cancel)
+
+    def list_folder(self, location: StorageLocation, *, cancel: CancelToken | None = None) -> Iterator[ListedObject]:
+        """See StorageBackend; in the order of `list_objects`."""
+        return self._list(list_directly_in, location, cancel)
+
+    def _list(
+        self,
+        walk: Callable[[Path, StorageLocation], Iterator[ListedObject]],
+        location: StorageLocation,
+        cancel: CancelToken | None,
+    ) -> Iterator[ListedObject]:
         path = self._path(location)
         try:
             with self._folder(location.relative_path):
                 pass  # no symbolic link is on the way
-            for listed in self._list_below(location):
+            for listed in walk(self._staging_dir, location):
                 if cancel is not None:
                     cancel.check()
                 yield listed
@@ -102,11 +120,34 @@ class LocalStorageBackend(StorageBackend):
         except OSError as error:
             raise local_file_error(path, "listed", error) from error
 
+    def find(self, location: StorageLocation, *, cancel: CancelToken | None = None) -> ListedObject | None:
+        """See StorageBackend. Raises BlockedPathError where a link or something special lies there or on the way."""
+        if cancel is not None:
+            cancel.check()
+        folder_path, name = _split(location)
+        path = self._path(location)
+        try:
+            with self._folder(folder_path) as folder:
+                status = folder.lookup(name)
+        except FileNotFoundError:
+            return None
+        except BlockedPathError as error:
+            if error.is_link:
+                raise
+            return None
+        except OSError as error:
+            raise local_file_error(path, "looked at", error) from error
+        if status is None or stat.S_ISDIR(status.st_mode):
+            return None
+        _check_is_file(path, status)
+        return listed_object(location, status)
+
     def copy(
         self,
         pairs: Sequence[tuple[StorageLocation, StorageLocation]],
         *,
         cancel: CancelToken | None = None,
+        known_sizes: Mapping[StorageLocation, int] | None = None,  # noqa: ARG002 - looking at a file costs nothing
     ) -> UploadResult:
         """See StorageBackend. NotFoundError is the error of a source that is not there."""
         check_destinations([destination for _, destination in pairs], across_buckets=True)
@@ -126,6 +167,32 @@ class LocalStorageBackend(StorageBackend):
         except NotFoundError:
             return None
         return StoredBytes(data, hashlib.sha256(data).hexdigest())
+
+    def read_all_small(
+        self, locations: Sequence[StorageLocation], *, cancel: CancelToken | None = None
+    ) -> tuple[StoredBytes | OutputsError | None, ...]:
+        """See StorageBackend."""
+        check_keys(locations)
+        return tuple(_outcome(partial(self.read_small, location, cancel=cancel)) for location in locations)
+
+    def describe(
+        self,
+        locations: Sequence[StorageLocation],
+        *,
+        reads: bool = False,  # noqa: ARG002 - only the bytes can tell
+        cancel: CancelToken | None = None,
+    ) -> tuple[ObjectFacts | OutputsError | None, ...]:
+        """See StorageBackend. Every file is read, whether `reads` or not; the content type is that of its name."""
+        check_keys(locations)
+        return tuple(_outcome(partial(self._describe, location, cancel)) for location in locations)
+
+    def _describe(self, location: StorageLocation, cancel: CancelToken | None) -> ObjectFacts | None:
+        try:
+            with self._open_object(location) as file:
+                sha256 = _digest(file.chunks(cancel))
+                return ObjectFacts(location, file.size_bytes, sha256, infer_content_type(location.relative_path))
+        except NotFoundError:
+            return None
 
     def replace(
         self,
@@ -182,14 +249,24 @@ class LocalStorageBackend(StorageBackend):
         if found != etag:
             raise _changed(location, "another wrote it meanwhile" if found else "it is gone")
 
-    def download(self, items: Sequence[DownloadItem], *, cancel: CancelToken | None = None) -> DownloadResult:
+    def download(
+        self,
+        items: Sequence[DownloadItem],
+        *,
+        cancel: CancelToken | None = None,
+        on_downloaded: Callable[[DownloadedFile], None] | None = None,
+    ) -> DownloadResult:
         """See StorageBackend. `dry_run` plays no part: it is about what is stored."""
         batch = Batch(cancel)
-        arrived = [
-            batch.attempt(str(item.target), item.location, item.target, partial(self._download_one, item, cancel))
-            for item in items
-        ]
-        return DownloadResult(tuple(file for file in arrived if file is not None), tuple(batch.failed))
+        arrived = []
+        for item in items:
+            step = partial(self._download_one, item, cancel)
+            file = batch.attempt(str(item.target), item.location, item.target, step)
+            if file is not None:
+                arrived.append(file)
+                if on_downloaded is not None:
+                    on_downloaded(file)
+        return DownloadResult(tuple(arrived), tuple(batch.failed))
 
     def _refusal(self, items: Sequence[UploadItem], cancel: CancelToken | None) -> UploadResult | None:
         """The result of an upload that must not begin, because other bytes lie under one of its keys; else None."""
@@ -305,40 +382,14 @@ class LocalStorageBackend(StorageBackend):
                     return SourceFile(folder.open_to_read(name), str(path))
         except FileNotFoundError:
             pass
+        except SkipFileError as skip:  # it was a file a moment ago
+            raise LocalFileError(f"{str(path)!a} cannot be read", why=skip.reason) from skip
         except BlockedPathError as error:
             if error.is_link or error.path == path:
                 raise
         except OSError as error:
             raise local_file_error(path, "read", error) from error
         raise NotFoundError(f"there is no object {quote(location.relative_path)}", why=f"{str(path)!a} does not exist")
-
-    def _list_below(self, location: StorageLocation) -> Iterator[ListedObject]:
-        levels = [iter(self._entries(location.relative_path))]
-        while levels:
-            key, status = next(levels[-1], ("", None))
-            if not key:
-                levels.pop()
-            elif status is None:
-                levels.append(iter(self._entries(key)))
-            else:
-                modified = datetime.datetime.fromtimestamp(status.st_mtime, datetime.UTC)
-                yield ListedObject(StorageLocation(location.bucket, key), status.st_size, "", modified)
-
-    def _entries(self, folder_key: str) -> list[tuple[str, os.stat_result | None]]:
-        """One folder's objects as (key, status) and its folders as (key, None), in key order."""
-        found: list[tuple[str, str, os.stat_result | None]] = []
-        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self._staging_dir / folder_key) as entries:
-            for entry in entries:
-                key = f"{folder_key}/{entry.name}" if folder_key else entry.name
-                if key_fault(key) or TEMPORARY_NAME.fullmatch(entry.name):
-                    continue
-                with suppress(FileNotFoundError):  # it vanished
-                    status = entry.stat(follow_symlinks=False)
-                    if stat.S_ISREG(status.st_mode):
-                        found.append((key, key, status))
-                    elif stat.S_ISDIR(status.st_mode) and not is_junction(status):
-                        found.append((f"{key}/", key, None))  # "a-b" comes before "a/b"
-        return [(key, status) for _, key, status in sorted(found, key=itemgetter(0))]
 
     def _folder(self, folder_path: str, *, create: bool = False) -> Folder:
         return Folder.open_below(self._staging_dir, folder_path.split("/") if folder_path else [], create=create)
@@ -367,6 +418,16 @@ def _check_is_file(path: Path, status: os.stat_result) -> None:
     found = kind_fault(status.st_mode)
     if found:
         raise BlockedPathError(path, found=found, wanted="a file", is_link=stat.S_ISLNK(status.st_mode))
+
+
+def _outcome(call: Callable[[], _T]) -> _T | OutputsError:
+    """What `call` returns or raises. Raises CancelledError."""
+    try:
+        return call()
+    except CancelledError:
+        raise
+    except OutputsError as error:
+        return error
 
 
 def _digest(chunks: Iterable[bytes]) -> str:

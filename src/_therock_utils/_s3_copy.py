@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from _therock_utils._errors import CancelledError, IntegrityError, OutputsError
+from _therock_utils._errors import BucketNotFoundError, CancelledError, IntegrityError, NotFoundError, OutputsError
 from _therock_utils._s3_calls import boto3_call, obstore_call
 from _therock_utils._s3_plan import COPY_LIMIT_BYTES
 from _therock_utils._s3_retry import BucketHealth
+from _therock_utils._s3_sizes import Sizes
 from _therock_utils._s3_workers import lane, run_lanes
 from _therock_utils._transfer_types import FailedItem, StoredObject, UploadResult
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from mypy_boto3_s3.client import S3Client
     from mypy_boto3_s3.type_defs import CopySourceTypeDef
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from _therock_utils.storage_location import StorageLocation
 
 CANCEL_GRACE_SECONDS: Final = 3.0
+LARGE_AT_ONCE: Final = 4  # each copies ten parts at once
 
 
 class Copies:
-    """One call of `copy`."""
+    """One call of `copy`: sizes of the sources, a request a copy, sizes of the copies."""
 
     def __init__(
         self, connection: S3Connection, retrier: Retrier, *, cancel: CancelToken, concurrency: int, dry_run: bool
@@ -42,74 +43,110 @@ class Copies:
         self._concurrency = concurrency
         self._dry_run = dry_run
         self._lock = threading.Lock()
-        self._healths: defaultdict[str, BucketHealth] = defaultdict(BucketHealth)
-        self._outcomes: dict[StorageLocation, StoredObject | FailedItem] = {}
+        self._healths: dict[str, BucketHealth] = {}
+        self._outcomes: dict[StorageLocation, StoredObject | OutputsError] = {}
 
-    def run(self, pairs: Sequence[tuple[StorageLocation, StorageLocation]]) -> UploadResult:
+    def run(
+        self, pairs: Sequence[tuple[StorageLocation, StorageLocation]], known_sizes: Mapping[StorageLocation, int]
+    ) -> UploadResult:
         """Copy each (source, destination)."""
+        self._healths = {at.bucket: BucketHealth() for pair in pairs for at in pair}
+        sizes = self._source_sizes([source for source, _ in pairs], known_sizes)
+        self._copy_all([(source, to, sizes[source]) for source, to in pairs if source in sizes])
+        return self._result(pairs)
+
+    def _source_sizes(
+        self, sources: Sequence[StorageLocation], known_sizes: Mapping[StorageLocation, int]
+    ) -> dict[StorageLocation, int | OutputsError]:
+        known = {source: known_sizes[source] for source in sources if source in known_sizes}
+        return {**known, **self._sizes().find(source for source in sources if source not in known)}
+
+    def _copy_all(self, wanted: Sequence[tuple[StorageLocation, StorageLocation, int | OutputsError]]) -> None:
+        at_once: list[Callable[[], None]] = []
+        in_parts: list[Callable[[], None]] = []
+        for source, destination, size_bytes in wanted:
+            if isinstance(size_bytes, OutputsError):
+                self._outcomes[destination] = size_bytes
+            elif self._dry_run:
+                self._outcomes[destination] = StoredObject(destination, size_bytes, "", "", "dry-run")
+            elif source != destination:
+                is_large = size_bytes > COPY_LIMIT_BYTES
+                (in_parts if is_large else at_once).append(partial(self._copy, source, destination, in_parts=is_large))
         run_lanes(
-            [lane([partial(self._keep, source, destination) for source, destination in pairs], self._concurrency)],
+            [lane(in_parts, min(LARGE_AT_ONCE, self._concurrency)), lane(at_once, self._concurrency)],
             cancel=self._cancel,
             grace_seconds=CANCEL_GRACE_SECONDS,
         )
         with self._lock:
-            outcomes = dict(self._outcomes)
-        cancelled = CancelledError(self._cancel.signal_number)
-        for source, destination in pairs:
-            if destination not in outcomes:
-                outcomes[destination] = FailedItem(source.relative_path, destination, cancelled)
-        ordered = [outcomes[at] for at in sorted(outcomes, key=lambda at: (at.bucket, at.relative_path.encode()))]
-        return UploadResult(
-            stored=tuple(outcome for outcome in ordered if isinstance(outcome, StoredObject)),
-            failed=tuple(outcome for outcome in ordered if isinstance(outcome, FailedItem)),
+            copied = {to: (source, size) for source, to, size in wanted if to not in self._outcomes}
+        for destination, found_bytes in self._sizes().find(copied).items():
+            source, size_bytes = copied[destination]
+            self._outcomes[destination] = (
+                found_bytes
+                if isinstance(found_bytes, OutputsError)
+                else _verified(source, destination, size_bytes, found_bytes)
+            )
+
+    def _sizes(self) -> Sizes:
+        return Sizes(
+            self._connection,
+            self._retrier,
+            self._healths,
+            cancel=self._cancel,
+            concurrency=self._concurrency,
+            grace_seconds=CANCEL_GRACE_SECONDS,
         )
 
-    def _keep(self, source: StorageLocation, destination: StorageLocation) -> None:
-        outcome: StoredObject | FailedItem
+    def _copy(self, source: StorageLocation, destination: StorageLocation, *, in_parts: bool) -> None:
+        """Copy one object, and keep the error where that fails."""
+        request = partial(self._request, source, destination, in_parts=in_parts)
         try:
-            outcome = self._copy(source, destination)
+            self._retrier.call(request, self._healths[destination.bucket])
         except OutputsError as error:
-            outcome = FailedItem(source.relative_path, destination, error)
-        with self._lock:
-            self._outcomes[destination] = outcome
+            with self._lock:
+                self._outcomes[destination] = error
 
-    def _copy(self, source: StorageLocation, destination: StorageLocation) -> StoredObject:
-        with self._lock:
-            health = self._healths[destination.bucket]
-        size_bytes = self._retrier.call(partial(self._size_bytes, source), health)
-        if self._dry_run:
-            return StoredObject(destination, size_bytes, "", "", "dry-run")
-        if source != destination:
-            self._retrier.call(partial(self._request, source, destination, size_bytes), health)
-        copied_bytes = self._retrier.call(partial(self._size_bytes, destination), health)
-        if copied_bytes != size_bytes:
-            raise IntegrityError(
-                f"the copy {destination.s3_uri} is not what was copied",
-                why=f"it has {copied_bytes} bytes, {source.s3_uri} has {size_bytes}",
-                remedy="Something else may write one of the keys at the same time: copy it again.",
-            )
-        return StoredObject(destination, size_bytes, "", "", "size-only")
-
-    def _request(self, source: StorageLocation, destination: StorageLocation, size_bytes: int) -> None:
+    def _request(self, source: StorageLocation, destination: StorageLocation, *, in_parts: bool) -> None:
         """One copy: by obstore inside a bucket, by boto3 between buckets and above 5 GiB (in parts)."""
         bucket, key = destination.bucket, destination.relative_path
-        in_parts = size_bytes > COPY_LIMIT_BYTES
-        if source.bucket == bucket and not in_parts:
-            copy = partial(_obstore_copy, source=source.relative_path, key=key)
-            obstore_call(self._connection, "copy", bucket, key, copy)
-            return
-        boto3_copy = partial(
-            _boto3_copy, connection=self._connection, source=source, destination=destination, in_parts=in_parts
-        )
-        boto3_call(self._connection, "copy", bucket, key, boto3_copy)
+        try:
+            if source.bucket == bucket and not in_parts:
+                copy = partial(_obstore_copy, source=source.relative_path, key=key)
+                obstore_call(self._connection, "copy", bucket, key, copy)
+            else:
+                boto3_copy = partial(
+                    _boto3_copy, connection=self._connection, source=source, destination=destination, in_parts=in_parts
+                )
+                boto3_call(self._connection, "copy", bucket, key, boto3_copy)
+        except BucketNotFoundError:
+            raise
+        except NotFoundError as error:
+            raise NotFoundError(f"could not copy {source.s3_uri}: it is not there", why=error.why) from error
 
-    def _size_bytes(self, location: StorageLocation) -> int:
-        import obstore
+    def _result(self, pairs: Sequence[tuple[StorageLocation, StorageLocation]]) -> UploadResult:
+        with self._lock:
+            outcomes = dict(self._outcomes)
+        cancelled = CancelledError(self._cancel.signal_number)
+        stored, failed = [], []
+        for source, destination in sorted(pairs, key=lambda pair: (pair[1].bucket, pair[1].relative_path.encode())):
+            outcome = outcomes.get(destination, cancelled)
+            if isinstance(outcome, StoredObject):
+                stored.append(outcome)
+            else:
+                failed.append(FailedItem(source.relative_path, destination, outcome))
+        return UploadResult(stored=tuple(stored), failed=tuple(failed))
 
-        def ask(store: S3Store) -> int:
-            return obstore.head(store, location.relative_path)["size"]
 
-        return obstore_call(self._connection, "look at", location.bucket, location.relative_path, ask)
+def _verified(
+    source: StorageLocation, destination: StorageLocation, size_bytes: int | OutputsError, copied_bytes: int
+) -> StoredObject | OutputsError:
+    if copied_bytes == size_bytes:
+        return StoredObject(destination, copied_bytes, "", "", "size-only")
+    return IntegrityError(
+        f"the copy {destination.s3_uri} is not what was copied",
+        why=f"it has {copied_bytes} bytes, {source.s3_uri} has {size_bytes}",
+        remedy="Something else may write one of the keys at the same time: copy it again.",
+    )
 
 
 def _obstore_copy(store: S3Store, *, source: str, key: str) -> None:

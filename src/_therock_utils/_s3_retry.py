@@ -26,13 +26,15 @@ _LONGEST_WAIT_SECONDS = 15.0
 class BucketHealth:
     """What one transfer has learnt about one bucket; shared by its workers."""
 
-    def __init__(self, *, tolerates_denials: bool = False) -> None:
+    def __init__(self, *, tolerates_denials: bool = False, first_denials: int = 0) -> None:
         """Nothing is known yet.
 
         With `tolerates_denials` a single object may be denied where others got through: S3 says so of a missing object
-        to those who may not list.
+        to those who may not list. So may `first_denials` of them before any got through.
         """
         self._tolerates_denials = tolerates_denials
+        self._first_denials = first_denials
+        self._denials = 0
         self._lock = threading.Lock()
         self._stopped_by: OutputsError | None = None
         self._last_success = 0.0
@@ -59,7 +61,11 @@ class BucketHealth:
     def failed(self, error: OutputsError, *, since: float) -> None:
         """Note a final failure: a permanent one stops the bucket, as does an outage `since` its first attempt."""
         outage = isinstance(error, ServiceUnavailableError) and self._last_success < since
-        tolerated = self._tolerates_denials and type(error) is NotPermittedError and self._last_success > 0
+        tolerated = False
+        if self._tolerates_denials and type(error) is NotPermittedError:
+            with self._lock:
+                self._denials += 1
+                tolerated = self._last_success > 0 or self._denials <= self._first_denials
         if outage or (is_permanent_for_bucket(error) and not tolerated):
             self.stop(error)
 

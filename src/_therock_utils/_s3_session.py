@@ -42,7 +42,7 @@ _CREDENTIAL_TTL: Final = datetime.timedelta(seconds=30)
 _CONNECT_TIMEOUT_SECONDS: Final = 10
 _POOL_IDLE_SECONDS: Final = 15  # S3 closes idle connections after about 20 s
 _OBSTORE_RETRIES: Final = 3
-_CLIENT_CONNECTIONS: Final = 32
+_CLIENT_CONNECTIONS: Final = 64  # as many as copies between buckets in flight
 _SHORTEST_KEY_ID: Final = 16  # IAM API Reference, AccessKey
 
 
@@ -72,7 +72,7 @@ class S3Connection:
         self._request_timeout_seconds = request_timeout_seconds
         self._retry_seconds = retry_seconds
         self._lock = threading.RLock()
-        self._client_lock = threading.Lock()  # of its own: nobody who needs a store waits while a client is built
+        self._client_lock = threading.RLock()  # of its own: nobody who needs a store waits while a client is built
         self._caller_lock = threading.Lock()
         self._callers: dict[str, str] = {}
         self._endpoint: str | None = None
@@ -81,6 +81,7 @@ class S3Connection:
         self._key_ids: dict[str, str] = {}
         self._stores: dict[tuple[str, bool], S3Store] = {}
         self._clients: dict[tuple[str, bool], S3Client] = {}
+        self._boto3_sessions: dict[str, Session] = {}
         self._signed_reads: dict[str, bool] = {}
 
     @property
@@ -189,7 +190,8 @@ class S3Connection:
         seconds = _CALLER_TIMEOUT_SECONDS
         config = Config(connect_timeout=seconds, read_timeout=seconds, retries={"total_max_attempts": 1})
         try:
-            client = self._boto3_session(bucket).client("sts", region_name=self.region(bucket), config=config)
+            with self._client_lock:
+                client = self._boto3_session(bucket).client("sts", region_name=self.region(bucket), config=config)
             return str(client.get_caller_identity()["Arn"])
         except (BotoCoreError, ClientError, ResponseParserError, KeyError, TypeError, ValueError) as error:
             _logger.info("STS does not say whose the credentials are: %s", quote(str(error)))
@@ -314,12 +316,15 @@ class S3Connection:
         return session.client("s3", region_name=self.region(bucket), endpoint_url=self.endpoint or None, config=config)
 
     def _boto3_session(self, bucket: str) -> Session:
-        """A boto3 session that uses the credentials for `bucket`."""
+        """A boto3 session that uses the credentials for `bucket`; one a botocore session, which it changes for good."""
         from boto3.session import Session
 
         credentials = self.credentials(bucket)
-        core = _session_with(credentials) if bucket in self._given and credentials else self.session
-        return Session(botocore_session=core)
+        given = credentials if bucket in self._given else None
+        whose = bucket if given else ""
+        if whose not in self._boto3_sessions:
+            self._boto3_sessions[whose] = Session(botocore_session=_session_with(given) if given else self.session)
+        return self._boto3_sessions[whose]
 
 
 def _session_with(credentials: Credentials) -> CoreSession:

@@ -1,4 +1,4 @@
-"""Reads and writes single small objects under conditions that the service itself checks.
+"""Reads small objects, and writes single ones under conditions that the service itself checks.
 
 Amazon S3 User Guide, "Conditional requests": `If-None-Match: *` and `If-Match` decide between writers.
 """
@@ -6,16 +6,27 @@ Amazon S3 User Guide, "Conditional requests": `If-None-Match: *` and `If-Match` 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from _therock_utils._backend_base import too_large
-from _therock_utils._errors import BucketNotFoundError, ConflictError, IntegrityError, NotFoundError, ServiceError
+from _therock_utils._errors import (
+    BucketNotFoundError,
+    ConflictError,
+    IntegrityError,
+    NotFoundError,
+    NotPermittedError,
+    OutputsError,
+    ServiceError,
+)
 from _therock_utils._s3_calls import obstore_call, reading
+from _therock_utils._s3_look import ask_all, is_denial, refusal
 from _therock_utils._s3_retry import BucketHealth
 from _therock_utils._s3_workers import call_abandonably
 from _therock_utils._transfer_types import SMALL_OBJECT_LIMIT_BYTES, StoredBytes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from obstore import UpdateVersion
     from obstore.store import S3Store
 
@@ -25,8 +36,11 @@ if TYPE_CHECKING:
     from _therock_utils.storage_location import StorageLocation
 
 
+READS_AT_ONCE: Final = 64
+
+
 class SmallObjects:
-    """Single objects of one storage. Memory: one object, SMALL_OBJECT_LIMIT_BYTES at most."""
+    """Objects of one storage, SMALL_OBJECT_LIMIT_BYTES each at most. Memory: those that were asked for."""
 
     def __init__(self, connection: S3Connection, retrier: Retrier, *, cancel: CancelToken) -> None:
         """Nothing is asked yet."""
@@ -36,14 +50,25 @@ class SmallObjects:
 
     def read(self, location: StorageLocation) -> StoredBytes | None:
         """An object's bytes and etag; None where there is none. Raises as `StorageBackend.read_small`."""
+        return call_abandonably(partial(self._read_or_none, location, BucketHealth()), cancel=self._cancel)
+
+    def read_all(self, locations: Sequence[StorageLocation]) -> tuple[StoredBytes | OutputsError | None, ...]:
+        """As `StorageBackend.read_all_small`."""
+        return ask_all(self._read_or_none, locations, at_once=READS_AT_ONCE, cancel=self._cancel)
+
+    def _read_or_none(self, location: StorageLocation, health: BucketHealth) -> StoredBytes | None:
         try:
-            return call_abandonably(partial(self._read, location), cancel=self._cancel)
+            return self._read(location, health)
         except BucketNotFoundError:
             raise
         except NotFoundError:
             return None
+        except NotPermittedError as error:
+            if is_denial(error):
+                raise refusal(location, error) from error
+            raise
 
-    def _read(self, location: StorageLocation) -> StoredBytes:
+    def _read(self, location: StorageLocation, health: BucketHealth) -> StoredBytes:
         bucket, key = location.bucket, location.relative_path
 
         def ask(store: S3Store) -> StoredBytes:
@@ -64,7 +89,7 @@ class SmallObjects:
         def request(signed: bool) -> StoredBytes:  # noqa: FBT001 - the shape that `reading` calls
             return obstore_call(self._connection, "read", bucket, key, ask, signed=signed)
 
-        return self._retrier.call(lambda: reading(self._connection, bucket, request), BucketHealth())
+        return self._retrier.call(lambda: reading(self._connection, bucket, request), health)
 
     def replace(self, location: StorageLocation, data: bytes, content_type: str, *, etag: str) -> None:
         """Store `data` under the condition of `etag`. Raises as `StorageBackend.replace`."""
@@ -99,6 +124,6 @@ class SmallObjects:
     def _holds(self, location: StorageLocation, data: bytes) -> bool:
         """Whether the object has just these bytes."""
         try:
-            return self._read(location).data == data
+            return self._read(location, BucketHealth()).data == data
         except (NotFoundError, IntegrityError):
             return False

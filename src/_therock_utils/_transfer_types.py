@@ -140,6 +140,16 @@ class ListedObject:
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectFacts:
+    """What is stored under a key. `sha256`: hex digest of all its bytes, "" where the service keeps no such digest."""
+
+    location: StorageLocation
+    size_bytes: int
+    sha256: str
+    content_type: str
+
+
+@dataclass(frozen=True, slots=True)
 class DownloadItem:
     """One object to fetch to `target`; `sha256` is the hex digest that it must have, "" where none is known."""
 

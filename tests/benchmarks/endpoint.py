@@ -1,9 +1,9 @@
 """A fast S3 endpoint on 127.0.0.1 for benchmarks: nginx moves the bodies, a small helper answers what is rare.
 
-nginx stores PUT bodies below a folder in memory and serves GET and HEAD from it. Starting, completing, aborting and
-listing multipart uploads and listing objects go to a helper thread of this module's process. It checks no signature and
-no digest: it measures clients, it does not test them. A second port adds a delay to every answer (and to every
-`100 Continue`), as a distant region does.
+nginx stores PUT bodies below a folder in memory, serves GET and HEAD from it, and copies objects where it has its Lua
+module. Starting, completing, aborting and listing multipart uploads and listing objects go to a helper thread of this
+module's process. It checks no signature and no digest: it measures clients, it does not test them. A second port adds a
+delay to every answer (and to every `100 Continue`), as a distant region does.
 
 A completed multipart object is an empty file of the true size (HEAD and listings are right); its parts stay where they
 are and `stored_digest` reads them in order, so that completing costs the clients under measurement no copying.
@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Self
 from xml.sax.saxutils import escape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 PAGE_KEYS = 1000  # ListObjectsV2: at most 1,000 keys a page
@@ -93,6 +93,7 @@ OBJECTS_CONFIGURATION = string.Template("""
     error_page 404 /.missing;
     location / {
       if ($$rare) { rewrite ^ /.helper last; }
+      if ($$http_x_amz_copy_source) { rewrite ^ /.copy last; }
       if ($$part) { rewrite ^ /.uploads/$$upload/$$part last; }
       if (-d $$request_filename) { return 404; }
       dav_methods PUT DELETE;
@@ -112,10 +113,34 @@ OBJECTS_CONFIGURATION = string.Template("""
       proxy_http_version 1.1;
       proxy_set_header Connection "";
     }
+    $copies
     location = /.missing {
       internal;
       default_type application/xml;
       return 404 '<?xml version="1.0"?><Error><Code>NoSuchKey</Code><Message>The key does not exist.</Message></Error>';
+    }
+""")
+
+# CopyObject of a small object into a folder that is there.
+COPIES = string.Template("""
+    location = /.copy {
+      internal;
+      content_by_lua_block {
+        local there = ngx.unescape_uri(ngx.var.http_x_amz_copy_source:gsub("^/", ""))
+        local here = ngx.unescape_uri(ngx.var.request_uri:match("^/([^?]*)"))
+        local source = io.open("$data/" .. there, "rb")
+        if not source then
+          return ngx.exec("/.missing")
+        end
+        local data = source:read("*a")
+        source:close()
+        local target = assert(io.open("$data/" .. here, "wb"))
+        target:write(data)
+        target:close()
+        ngx.header["Content-Type"] = "application/xml"
+        ngx.print('<?xml version="1.0"?><CopyObjectResult><ETag>"$etag"</ETag>',
+                  '<LastModified>2026-01-01T00:00:00.000Z</LastModified></CopyObjectResult>')
+      }
     }
 """)
 
@@ -153,6 +178,7 @@ class _Store:
         self.data = data
         self.open: dict[str, _Upload] = {}
         self.completed: dict[tuple[str, str], tuple[Path, ...]] = {}
+        self.pages: dict[str, str] | None = None  # rendered pages by their query, where nothing changes any more
         self._listings: dict[tuple[str, str], list[str]] = {}
         self._lock = threading.Lock()
 
@@ -208,6 +234,7 @@ class _Store:
             self.open.clear()
             self.completed.clear()
             self._listings.clear()
+            self.pages = None
 
 
 def _files(folder: Path) -> Iterator[str]:
@@ -220,6 +247,8 @@ class _Helper(http.server.BaseHTTPRequestHandler):
     """The rare requests, which nginx passes on."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1  # headers and body in one write
     store: _Store
     timeout = 600
 
@@ -294,7 +323,16 @@ class _Helper(http.server.BaseHTTPRequestHandler):
                 f"<IsTruncated>false</IsTruncated>{uploads}</ListMultipartUploadsResult>"
             )
         else:
-            self._answer(_listing(self.store, bucket, query))
+            self._answer(self._page(bucket, query))
+
+    def _page(self, bucket: str, query: dict[str, str]) -> str:
+        pages = self.store.pages
+        page = pages.get(self.path) if pages is not None else None
+        if page is None:
+            page = _listing(self.store, bucket, query)
+            if pages is not None:
+                pages[self.path] = page
+        return page
 
 
 def _listing(store: _Store, bucket: str, query: Mapping[str, str]) -> str:
@@ -345,14 +383,15 @@ ETAG = hashlib.md5(b"", usedforsecurity=False).hexdigest()
 class Endpoint:
     """The running endpoint, as a context manager. `folder` must be in memory and belong to it alone.
 
-    `url` answers at once, `delayed_url` after `latency_seconds` ("" where that is 0).
-    Raises EndpointError where nginx, or for a delay its Lua module, is missing or does not start.
+    `url` answers at once, `delayed_url` after `latency_seconds` ("" where that is 0). With `copies` it copies objects.
+    Raises EndpointError where nginx, or for a delay or copies its Lua module, is missing or does not start.
     """
 
-    def __init__(self, folder: Path, *, latency_seconds: float = 0.0, workers: int = 2) -> None:
+    def __init__(self, folder: Path, *, latency_seconds: float = 0.0, workers: int = 2, copies: bool = False) -> None:
         self.data = folder / "data"
         self._home = folder / "nginx"
         self._latency_seconds = latency_seconds
+        self._needs_lua = copies
         self._workers = workers
         self._store = _Store(self.data)
         self._stack = contextlib.ExitStack()
@@ -386,16 +425,18 @@ class Endpoint:
         self._stack.close()
 
     def _configure(self, helper_port: int, ports: list[int]) -> None:
-        delayed = modules = ""
-        if len(ports) > 1:
-            folder = Path("/usr/lib/nginx/modules")
-            names = [folder / "ndk_http_module.so", folder / "ngx_http_lua_module.so"]
-            if not all(name.is_file() for name in names):
-                msg = "a delay needs nginx's Lua module: apt-get install libnginx-mod-http-lua"
-                raise EndpointError(msg)
+        delayed = modules = copies = ""
+        folder = Path("/usr/lib/nginx/modules")
+        names = [folder / "ndk_http_module.so", folder / "ngx_http_lua_module.so"]
+        if all(name.is_file() for name in names):
             modules = "\n".join(f"load_module {name};" for name in names)
+            copies = COPIES.substitute(data=self.data, etag=ETAG)
+        elif self._needs_lua or len(ports) > 1:
+            msg = "copies and a delay need nginx's Lua module: apt-get install libnginx-mod-http-lua"
+            raise EndpointError(msg)
+        if len(ports) > 1:
             delayed = DELAYED_SERVER.substitute(port=ports[1], delay_seconds=self._latency_seconds, home=self._home)
-        (self._home / "objects.conf").write_text(OBJECTS_CONFIGURATION.substitute(data=self.data))
+        (self._home / "objects.conf").write_text(OBJECTS_CONFIGURATION.substitute(data=self.data, copies=copies))
         (self._home / "nginx.conf").write_text(
             NGINX_CONFIGURATION.substitute(
                 lua_modules=modules,
@@ -455,6 +496,21 @@ class Endpoint:
                 while block := stream.read(BUFFER_BYTES):
                     digest.update(block)
         return digest.hexdigest()
+
+    def lay(self, bucket: str, keys: Iterable[str], data: bytes) -> None:
+        """Make an object of each key."""
+        for key in keys:
+            path = self.data / bucket / key
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+
+    def make_folder(self, bucket: str, prefix: str) -> None:
+        """Make the folder that objects are copied to."""
+        (self.data / bucket / prefix).mkdir(parents=True, exist_ok=True)
+
+    def keep_listings(self) -> None:
+        """From now on render each page of a listing once: nothing changes until `remove`."""
+        self._store.pages = {}
 
     def open_uploads(self) -> int:
         """How many multipart uploads were neither completed nor aborted."""

@@ -118,6 +118,29 @@ def test_listings_are_paged_in_key_order_and_know_folders(client: S3Client, endp
     assert client.list_objects_v2(Bucket=BUCKET, Prefix="none/")["KeyCount"] == 0
 
 
+def test_an_object_is_copied_inside_the_bucket_whatever_its_key(client: S3Client, endpoint: Endpoint) -> None:
+    endpoint.make_folder(BUCKET, "to")
+    client.put_object(Bucket=BUCKET, Key="from/odd name+%41 é.log", Body=b"hello")
+    for key in ("to/a", "to/odd +%41 é"):
+        client.copy({"Bucket": BUCKET, "Key": "from/odd name+%41 é.log"}, BUCKET, key)
+        assert client.get_object(Bucket=BUCKET, Key=key)["Body"].read() == b"hello"
+    with pytest.raises(ClientError) as error:
+        client.copy_object(Bucket=BUCKET, Key="to/b", CopySource={"Bucket": BUCKET, "Key": "missing"})
+    assert error.value.response["Error"]["Code"] == "NoSuchKey"
+
+
+def test_a_kept_listing_is_the_same_until_objects_are_removed(client: S3Client, endpoint: Endpoint) -> None:
+    endpoint.lay(BUCKET, [f"list/{number:04}" for number in range(1100)], b"x")
+    endpoint.keep_listings()
+    pages = client.get_paginator("list_objects_v2")
+    for _ in range(2):
+        keys = [entry["Key"] for page in pages.paginate(Bucket=BUCKET, Prefix="list/") for entry in page["Contents"]]
+        assert keys == [f"list/{number:04}" for number in range(1100)]
+    endpoint.remove(BUCKET, "list/0000")
+    endpoint.remove(BUCKET, "list")
+    assert client.list_objects_v2(Bucket=BUCKET, Prefix="list/")["KeyCount"] == 0
+
+
 def test_an_object_and_its_listing_have_the_same_etag(client: S3Client) -> None:
     client.put_object(Bucket=BUCKET, Key="a", Body=b"hello")
     listed = client.list_objects_v2(Bucket=BUCKET)["Contents"][0]

@@ -415,6 +415,20 @@ def test_an_inventory_bucket_that_denies_anonymous_reads_is_asked_signed_from_th
     assert [bool(_signer(request)) for request in bucket.proxy.requests] == [False, True, True]
 
 
+def test_one_process_has_clients_for_several_buckets_and_asks_sts(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", bucket.proxy.url)
+    bucket.proxy.rule = lambda request: s3_error(403, "AccessDenied") if "/denied" in request.path else None
+    backend = S3StorageBackend()
+    denied = StorageLocation("denied-bucket", "a")
+    (error,) = backend.describe([denied])
+    assert isinstance(error, _errors.NotPermittedError)
+    assert "arn:aws:" in error.remedy
+    bucket.client.put_object(Bucket=bucket.name, Key="a", Body=b"x")
+    assert [getattr(facts, "size_bytes", facts) for facts in backend.describe([bucket.at("a")])] == [1]
+
+
 def test_any_other_bucket_is_read_signed(bucket: Bucket) -> None:
     bucket.client.put_object(Bucket=bucket.name, Key="run/a", Body=b"")
     assert [entry.size_bytes for entry in S3StorageBackend().list_objects(bucket.at("run"))] == [0]

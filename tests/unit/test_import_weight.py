@@ -12,7 +12,14 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src"
 HEAVY = ("boto3", "botocore", "obstore", "github", "pydantic", "tenacity", "jinja2", "requests")
-PURE = ("workflow_outputs", "storage_location", "s3_buckets", "storage_backend")
+PURE = (
+    "artifact_backend",
+    "artifact_names",
+    "s3_buckets",
+    "storage_backend",
+    "storage_location",
+    "workflow_outputs",
+)
 
 
 def run_isolated(program: str, *paths: Path) -> str:

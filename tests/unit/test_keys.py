@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from _therock_utils._errors import IllegalLocationError, InputError
 from _therock_utils._keys import (
@@ -78,6 +80,12 @@ def test_a_legal_segment_stays_as_it_is(segment: str) -> None:
 def test_a_segment_is_one(value: str) -> None:
     with pytest.raises(IllegalLocationError, match="name"):
         check_segment(value, "name")
+
+
+@given(st.text("./\\ -~!a[]\x1f\x7f\n\u00e9\u2028", min_size=1, max_size=9))
+def test_a_key_is_as_legal_as_its_segments(key: str) -> None:
+    faults = [fault for fault in map(segment_fault, key.split("/")) if fault]
+    assert key_fault(key) == (faults[0] if faults else "")
 
 
 def test_the_empty_key_is_the_root_of_the_bucket() -> None:

@@ -25,7 +25,7 @@ from _therock_utils._errors import (
 )
 from _therock_utils._folder import TEMPORARY_NAME, BlockedPathError, Folder, NewFile, check_names
 from _therock_utils._local_backend import LocalStorageBackend
-from _therock_utils._transfer_types import DownloadItem, UploadItem
+from _therock_utils._transfer_types import DownloadItem, ObjectFacts, UploadItem
 from _therock_utils.storage_location import StorageLocation
 
 if TYPE_CHECKING:
@@ -721,3 +721,46 @@ def test_names_that_windows_would_change_or_refuse_are_refused_there(name: str) 
 @pytest.mark.parametrize("name", ["a.log", "console.log", "COM10", "nul_x", ".ninja_log", "a b+#%~é"])
 def test_other_names_are_fine_on_windows(name: str) -> None:
     check_names(Path(name), [name], windows=True)
+
+
+# --- looking at single files -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("both_ways")
+def test_what_is_no_file_is_not_found_or_refused(backend: LocalStorageBackend, staging: Path) -> None:
+    (staging / "x" / "folder").mkdir(parents=True)
+    (staging / "x" / "file").write_bytes(b"12")
+    (staging / "x" / "link").symlink_to("file")
+    (staging / "linked").symlink_to("x")
+    os.mkfifo(staging / "x" / "pipe")
+    found = backend.find(at("x/file"))
+    assert found is not None
+    assert (found.location, found.size_bytes, found.etag) == (at("x/file"), 2, "")
+    for nothing in ("x/folder", "x", "x/file/below", "nowhere/at/all"):
+        assert backend.find(at(nothing)) is None
+    for refused in ("x/link", "x/pipe", "linked/file", "linked/nothing"):
+        with pytest.raises(BlockedPathError):
+            backend.find(at(refused))
+
+
+def test_a_file_that_cannot_be_looked_at_is_an_error_and_hides_no_other(
+    backend: LocalStorageBackend, staging: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staging.mkdir()
+    (staging / "good").write_bytes(b"good")
+    (staging / "link").symlink_to("good")
+    asked = [at("good"), at("link"), at("missing"), at("good")]
+    read = backend.read_all_small(asked)
+    described = backend.describe(asked)
+    for found in (read, described):
+        assert [type(one).__name__ for one in (found[1], found[2])] == ["BlockedPathError", "NoneType"]
+        assert found[0] == found[3]
+    assert described[0] == ObjectFacts(at("good"), 4, hashlib.sha256(b"good").hexdigest(), "application/octet-stream")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Folder, "lookup", refuse)
+    with pytest.raises(LocalFileError, match="Permission denied"):
+        backend.find(at("good"))
+    assert [type(one) for one in backend.read_all_small(asked[:1])] == [LocalFileError]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import gc
+import hashlib
 import threading
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,7 @@ from _therock_utils._errors import (
 )
 from _therock_utils._s3_abort import clock_offset
 from _therock_utils._s3_budget import ByteBudget, PartBuffers
+from _therock_utils._s3_look import whole_sha256
 from _therock_utils._s3_retry import BucketHealth, Retrier
 from _therock_utils._s3_upload import header_value
 from _therock_utils._s3_workers import Lane, affordable_concurrency, lane, run_lanes
@@ -208,6 +211,46 @@ def test_where_objects_got_through_one_denial_may_be_tolerated() -> None:
         retrier.call(_Script(CredentialsError("expired")), health)
     with pytest.raises(CredentialsError):
         retrier.call(_Script(), health)
+
+
+def test_a_few_denials_are_tolerated_before_anything_got_through() -> None:
+    health, retrier = (
+        BucketHealth(tolerates_denials=True, first_denials=2),
+        Retrier(retry_seconds=60, cancel=CancelToken()),
+    )
+    for _ in range(2):
+        with pytest.raises(NotPermittedError):
+            retrier.call(_Script(NotPermittedError("no")), health)
+        assert health.stopped_by is None
+    last = NotPermittedError("no")
+    with pytest.raises(NotPermittedError):
+        retrier.call(_Script(last), health)
+    assert health.stopped_by is last
+    early = BucketHealth(tolerates_denials=True, first_denials=2)
+    with pytest.raises(CredentialsError):
+        retrier.call(_Script(CredentialsError("expired")), early)
+    assert early.stopped_by is not None
+
+
+_ABC = base64.b64encode(hashlib.sha256(b"abc").digest()).decode()
+
+
+@pytest.mark.parametrize(
+    ("head", "sha256"),
+    [
+        ({"ETag": '"900150983cd24fb0"', "ChecksumSHA256": _ABC, "ChecksumType": "FULL_OBJECT"}, True),
+        ({"ETag": '"900150983cd24fb0"', "ChecksumSHA256": _ABC}, True),
+        ({"ETag": '"900150983cd24fb0-3"', "ChecksumSHA256": _ABC}, False),
+        ({"ETag": '"900150983cd24fb0-3"', "ChecksumSHA256": f"{_ABC}-3", "ChecksumType": "COMPOSITE"}, False),
+        ({"ETag": '"900150983cd24fb0"', "ChecksumSHA256": _ABC, "ChecksumType": "COMPOSITE"}, False),
+        ({"ETag": '"900150983cd24fb0"', "ChecksumCRC64NVME": "AAAAAAAAAAA="}, False),
+        ({"ETag": '"900150983cd24fb0"', "ChecksumSHA256": "AAAA"}, False),
+        ({"ETag": '"900150983cd24fb0"', "ChecksumSHA256": "\u00e9 no base64"}, False),
+        ({}, False),
+    ],
+)
+def test_only_the_digest_of_the_whole_object_is_taken_for_it(head: dict[str, str], *, sha256: bool) -> None:
+    assert whole_sha256(head) == (hashlib.sha256(b"abc").hexdigest() if sha256 else "")
 
 
 def test_nothing_is_called_after_a_cancel() -> None:
