@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Final, cast
 from _therock_utils._files import kind_fault
 from _therock_utils._source_file import READ_FLAGS
 from _therock_utils._transfer_types import SkippedFile
+from therock_outputs._archives import ZSTD_LEVEL, ExactReader, zstd_options
 from therock_outputs.text_safety import visible
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ CCACHE_ARCHIVE: Final = "ccache_logs.tar.zst"
 NINJA_LOG: Final = ".ninja_log"
 
 _GZIP_LEVEL: Final = 6  # zlib's own default: half the time of 9 for 3 % more bytes
-_ZSTD_LEVEL: Final = 3
 _MEMBER_MODE: Final = 0o644
 
 
@@ -91,14 +91,7 @@ def _open_zstd(file: IO[bytes]) -> IO[bytes]:
         from compression import zstd
     else:
         from backports import zstd
-    # One worker or many: the bytes are the same; none at all would give others.
-    workers = max(1, os.cpu_count() or 1)
-    parameter = zstd.CompressionParameter
-    options: dict[int, int] = {
-        parameter.compression_level: _ZSTD_LEVEL,
-        parameter.nb_workers: workers,
-        parameter.checksum_flag: 1,
-    }
+    options = zstd_options(level=ZSTD_LEVEL, workers=os.cpu_count() or 1)
     return cast("IO[bytes]", zstd.ZstdFile(file, "wb", options=options))
 
 
@@ -150,7 +143,7 @@ def _add(archive: tarfile.TarFile, root: Path, name: str, changed: list[str], ca
         member = tarfile.TarInfo(name)
         member.size = status.st_size
         member.mode = _MEMBER_MODE
-        reader = _ExactReader(source, status.st_size, cancel)
+        reader = ExactReader(source, status.st_size, cancel)
         archive.addfile(member, reader)
         after = os.fstat(descriptor)
     if reader.missing_bytes or (after.st_size, after.st_mtime_ns) != (status.st_size, status.st_mtime_ns):
@@ -167,23 +160,3 @@ def _fault_of(name: str, mode: int) -> str:
     except UnicodeEncodeError:
         return "its name is not valid Unicode"
     return ""
-
-
-class _ExactReader:
-    """Gives exactly `size_bytes`, with zeros where the file shrank: the member's header is written already."""
-
-    def __init__(self, source: IO[bytes], size_bytes: int, cancel: CancelToken) -> None:
-        self._source = source
-        self._left_bytes = size_bytes
-        self._cancel = cancel
-        self.missing_bytes = 0
-
-    def read(self, wanted_bytes: int = -1) -> bytes:
-        self._cancel.check()
-        wanted_bytes = self._left_bytes if wanted_bytes < 0 else min(wanted_bytes, self._left_bytes)
-        data = self._source.read(wanted_bytes)
-        if len(data) < wanted_bytes:
-            self.missing_bytes += wanted_bytes - len(data)
-            data += b"\0" * (wanted_bytes - len(data))
-        self._left_bytes -= len(data)
-        return data

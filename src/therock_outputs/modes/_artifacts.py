@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from _therock_utils._errors import ConflictError, IntegrityError, LocalFileError
 from _therock_utils._folder import local_file_error
 from _therock_utils._keys import segment_fault
+from _therock_utils._sidecar import MAX_SIDECAR_BYTES, parse_sidecar, render_sidecar, sidecar_name
 from _therock_utils._source_file import SkipFileError, SourceFile
 from _therock_utils._transfer_types import FailedItem, SkippedFile, UploadItem
 from therock_outputs.index_page import ListedFile
@@ -35,10 +35,7 @@ if TYPE_CHECKING:
     from therock_outputs.modes._build_tree import BuildTree
     from therock_outputs.modes._upload import Uploader
 
-SIDECAR: Final = ".sha256sum"
 _ARCHIVES: Final = (".tar.xz", ".tar.zst")
-_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
-_MAX_SIDECAR_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +65,7 @@ def _plan_artifacts(context: Context, tree: BuildTree, root: WorkflowOutputRoot,
         return PlannedPart("Artifacts", page=page, absence=absence, if_missing=missing)
     files, skipped = _files_in(folder)
     names = [name for name in files if name.endswith(_ARCHIVES)]
-    with_sidecar.update(name for name in names if name + SIDECAR in files)
+    with_sidecar.update(name for name in names if sidecar_name(name) in files)
     return PlannedPart(
         "Artifacts",
         tuple(UploadItem(folder / name, root.artifact(name)) for name in names),
@@ -97,22 +94,34 @@ def _files_in(folder: Path) -> tuple[list[str], tuple[SkippedFile, ...]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Archive:
-    """An archive, and its sidecar's bytes where they are known before it is stored."""
+class Archive:
+    """An archive that is to be stored, and its sidecar's bytes where they are known before.
+
+    `made_sha256` is the hex digest that was taken while it was made; "" for one that the build brought.
+    """
 
     item: UploadItem
-    sidecar: bytes | None
+    sidecar: bytes | None = None
+    made_sha256: str = ""
+
+    @classmethod
+    def made(cls, item: UploadItem, sha256: str) -> Archive:
+        """One that was made just now."""
+        return cls(item, render_sidecar(sha256, item.destination.name), sha256)
 
     @property
     def name(self) -> str:
+        """File name of the archive."""
         return self.item.destination.name
 
     @property
     def sidecar_location(self) -> StorageLocation:
+        """Where its sidecar goes."""
         location = self.item.destination
-        return dataclasses.replace(location, relative_path=location.relative_path + SIDECAR)
+        return dataclasses.replace(location, relative_path=sidecar_name(location.relative_path))
 
     def failed(self, error: OutputsError) -> FailedItem:
+        """It is not to be counted as stored."""
         return FailedItem(self.item.label, self.item.destination, error)
 
 
@@ -125,38 +134,58 @@ def store_with_artifacts(
     end counts as failed. With `on_conflict: error` all is hashed first and stored in one step: nothing may be written
     where one key is taken. Raises CancelledError.
     """
-    at_once = uploader.context.settings.on_conflict == "error"
-    if not at_once:
+    if not stores_at_once(uploader):
         uploader.store(others)
-    ready = [_prepared(uploader, item, artifacts, hashes=at_once) for item in artifacts.part.items]
-    archives = [archive for archive in ready if archive is not None]
-    items = [archive.item for archive in archives]
-    if at_once:
-        sidecars = {
+        others = ()
+    return store_archives(uploader, prepare_archives(uploader, artifacts.part.items, artifacts.with_sidecar), others)
+
+
+def stores_at_once(uploader: Uploader) -> bool:
+    """Whether nothing may be stored before all is known, because nothing may be written where one key is taken."""
+    return uploader.context.settings.on_conflict == "error"
+
+
+def prepare_archives(uploader: Uploader, items: Sequence[UploadItem], with_sidecar: AbstractSet[str]) -> list[Archive]:
+    """Archives that the build brought, with the sidecars beside them; one that is not what its sidecar says fails.
+
+    Raises CancelledError.
+    """
+    ready = [_prepared(uploader, item, has_sidecar=item.destination.name in with_sidecar) for item in items]
+    return [archive for archive in ready if archive is not None]
+
+
+def store_archives(
+    uploader: Uploader, archives: Sequence[Archive], others: Sequence[UploadItem] = ()
+) -> tuple[tuple[ListedFile, ...], frozenset[str]]:
+    """Store archives and `others`, then the sidecars of those that are stored; returns as `store_with_artifacts` does.
+
+    Where all is stored at once, known sidecars go along.
+    """
+    items = [*others, *(archive.item for archive in archives)]
+    known = {}
+    if stores_at_once(uploader):
+        known = {
             archive.sidecar_location: UploadItem(archive.sidecar, archive.sidecar_location)
             for archive in archives
             if archive.sidecar is not None
         }
-        uploader.store([*others, *items, *sidecars.values()])
-    else:
-        sidecars = {}
-        uploader.store(items)
-    return _store_sidecars(uploader, archives, tried=sidecars.keys())
+    uploader.store([*items, *known.values()])
+    return _store_sidecars(uploader, archives, tried=known.keys())
 
 
-def _prepared(uploader: Uploader, item: UploadItem, artifacts: Artifacts, *, hashes: bool) -> _Archive | None:
+def _prepared(uploader: Uploader, item: UploadItem, *, has_sidecar: bool) -> Archive | None:
     """The archive with its sidecar; None, and a failed item, where that names another digest.
 
-    Without a sidecar it is hashed only if `hashes` says so.
+    Without a sidecar it is hashed only where all is stored at once.
     """
     name, cancel = item.destination.name, uploader.context.cancel
     path = Path(str(item.source))
-    if name not in artifacts.with_sidecar:
-        digest = _digest_of(path, cancel) if hashes else ""
-        return _Archive(item, _sidecar_text(digest, name) if digest else None)
-    digest, sidecar = _digest_of(path, cancel), _read_sidecar(path.with_name(name + SIDECAR))
-    archive = _Archive(item, sidecar)
-    said = _digest_in(sidecar)
+    if not has_sidecar:
+        digest = _digest_of(path, cancel) if stores_at_once(uploader) else ""
+        return Archive(item, render_sidecar(digest, name) if digest else None)
+    digest, sidecar = _digest_of(path, cancel), _read_sidecar(path.with_name(sidecar_name(name)))
+    archive = Archive(item, sidecar)
+    said = parse_sidecar(sidecar, name=name)
     if digest and said != digest:  # one that cannot be read is the upload's to tell
         uploader.add_failed([archive.failed(_mismatch(name, said, digest))])
         return None
@@ -164,20 +193,20 @@ def _prepared(uploader: Uploader, item: UploadItem, artifacts: Artifacts, *, has
 
 
 def _store_sidecars(
-    uploader: Uploader, archives: Sequence[_Archive], *, tried: AbstractSet[StorageLocation]
+    uploader: Uploader, archives: Sequence[Archive], *, tried: AbstractSet[StorageLocation]
 ) -> tuple[tuple[ListedFile, ...], frozenset[str]]:
     """Store the sidecars of stored archives, but for those `tried` before. Returns as `store_with_artifacts` does."""
     digests = {stored.location: stored.sha256 for stored in uploader.result.stored}
-    wanted: list[_Archive] = []
+    wanted: list[Archive] = []
     failed: list[FailedItem] = []
     items: list[UploadItem] = []
     for archive in archives:
         digest = digests.get(archive.item.destination)
         if digest is None:
             continue
-        text = _sidecar_text(digest, archive.name) if archive.sidecar is None else archive.sidecar
-        if digest and _digest_in(text) != digest:
-            failed.append(archive.failed(_mismatch(archive.name, _digest_in(text), digest)))
+        text = render_sidecar(digest, archive.name) if archive.sidecar is None else archive.sidecar
+        if digest and parse_sidecar(text, name=archive.name) != digest:
+            failed.append(archive.failed(_changed(archive, digest)))
             continue
         wanted.append(archive)
         if archive.sidecar_location not in tried:
@@ -194,7 +223,7 @@ def _store_sidecars(
             failed.append(archive.failed(errors.get(archive.sidecar_location) or _foreign_sidecar(archive.name)))
     uploader.add_failed(failed)
     unsound = [item.location.name for item in failed]
-    return tuple(rows), frozenset([*unsound, *(name + SIDECAR for name in unsound)])
+    return tuple(rows), frozenset([*unsound, *map(sidecar_name, unsound)])
 
 
 def _digest_of(path: Path, cancel: CancelToken) -> str:
@@ -213,21 +242,10 @@ def _read_sidecar(path: Path) -> bytes:
     """A sidecar's bytes, b"" where it cannot be read or is too long for one."""
     try:
         with path.open("rb") as file:
-            data = file.read(_MAX_SIDECAR_BYTES + 1)
+            data = file.read(MAX_SIDECAR_BYTES + 1)
     except OSError:
         return b""
-    return data if len(data) <= _MAX_SIDECAR_BYTES else b""
-
-
-def _digest_in(sidecar: bytes) -> str:
-    """The digest that a sidecar names (`digest` or `digest  name`), "" where there is none."""
-    words = sidecar.decode("ascii", errors="replace").split()
-    digest = words[0].lower() if words else ""
-    return digest if _DIGEST.fullmatch(digest) else ""
-
-
-def _sidecar_text(digest: str, name: str) -> bytes:
-    return f"{digest}  {name}\n".encode()
+    return data if len(data) <= MAX_SIDECAR_BYTES else b""
 
 
 def _mismatch(name: str, said: str, digest: str) -> IntegrityError:
@@ -235,6 +253,18 @@ def _mismatch(name: str, said: str, digest: str) -> IntegrityError:
         f"{name} is not what its sidecar says",
         why=f"the sidecar has sha256 {said or '(none)'}, the archive {digest}",
         remedy="Make both again: one of them is from another build.",
+    )
+
+
+def _changed(archive: Archive, digest: str) -> IntegrityError:
+    """What was stored has another digest than the archive had before."""
+    if not archive.made_sha256:
+        said = parse_sidecar(archive.sidecar or b"", name=archive.name)
+        return _mismatch(archive.name, said, digest)
+    return IntegrityError(
+        f"{archive.name} changed between its making and its upload",
+        why=f"it was made with sha256 {archive.made_sha256}, and stored with {digest}",
+        remedy="Let nothing else write to the temporary folder, and store it again.",
     )
 
 

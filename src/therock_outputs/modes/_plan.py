@@ -26,7 +26,7 @@ class PlannedPart:
     """One row of the summary to be: what to store, and what is said where there is nothing.
 
     `page` is what the row's link opens, once it is stored; `page_by_server` says that the server makes it. `failed` is
-    what could not be prepared, and why. `notices` are for people.
+    what could not be prepared, and why. `notices` are for people; `warnings` they must not miss.
     """
 
     what: str
@@ -36,6 +36,7 @@ class PlannedPart:
     page_by_server: bool = False
     failed: tuple[FailedItem, ...] = ()
     notices: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     absence: str = ""
     if_missing: IfMissing = "warn"
 

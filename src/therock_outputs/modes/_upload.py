@@ -39,6 +39,8 @@ class Uploader:
         self.context = context
         self.result = UploadResult()
         self.kept_pages: set[StorageLocation] = set()
+        self.shown_paths: dict[str, str] = {}
+        """What a message calls a source, where that is a temporary file made of something else."""
         self._attempted: set[StorageLocation] = set()
         self._backend: StorageBackend | None = None
 
@@ -64,8 +66,16 @@ class Uploader:
             )
         except OutputsError as error:
             result = UploadResult(failed=_failed(items, error))
+        result = dataclasses.replace(
+            result,
+            skipped=tuple(dataclasses.replace(file, path=self._shown(file.path)) for file in result.skipped),
+            failed=tuple(dataclasses.replace(item, path=self._shown(item.path)) for item in result.failed),
+        )
         self.result += result
         return result
+
+    def _shown(self, path: str) -> str:
+        return self.shown_paths.get(path, path)
 
     def add_stored(self, stored: StoredObject) -> None:
         """Count an object that was stored by other means than `store`."""
@@ -94,11 +104,12 @@ def upload_in_steps(
     *,
     store: Callable[[Uploader], None],
     outputs: Callable[[AbstractSet[StorageLocation]], dict[str, str]],
+    subject: str = "",
 ) -> Report:
     """Let `store` store the parts' items and pages, then store the record. Returns the report.
 
-    `outputs` gets the locations that links can open: none in a dry run. Never raises for what could not be stored: the
-    report has both sides.
+    `outputs` gets the locations that links can open: none in a dry run. `subject` is what the report is about, where
+    the layout does not say. Never raises for what could not be stored: the report has both sides.
     """
     uploader = Uploader(context)
     uploader.result = UploadResult(skipped=tuple(file for part in parts for file in part.skipped))
@@ -115,19 +126,25 @@ def upload_in_steps(
     opens = set() if dry_run else {stored.location for stored in result.stored} | uploader.kept_pages
     report = Report(
         mode=context.settings.mode,
-        subject=subject_of(context.settings),
+        subject=subject or subject_of(context.settings),
         root=single_root(context.target),
         parts=rows,
         result=result,
         outputs=outputs(opens),
         page=None if dry_run else next((part.location for part in rows if part.location), None),
         notices=(*context.target.notices, *(notice for part in parts for notice in part.notices)),
-        warnings=(*context.warnings, *warnings, *_conflict_warnings(result), *result.notices),
+        warnings=(
+            *context.warnings,
+            *(warning for part in parts for warning in part.warnings),
+            *warnings,
+            *conflict_warnings(result),
+            *result.notices,
+        ),
         error=cancelled or error_of(result) or missing,
         staging_dir=context.staging_dir,
         dry_run=dry_run,
     )
-    return _leave_record(uploader, report)
+    return leave_record(uploader, report)
 
 
 def _failed(items: Sequence[UploadItem], error: OutputsError) -> tuple[FailedItem, ...]:
@@ -147,7 +164,7 @@ def _relative_to(folder: Path, result: UploadResult) -> UploadResult:
     )
 
 
-def _conflict_warnings(result: UploadResult) -> tuple[str, ...]:
+def conflict_warnings(result: UploadResult) -> tuple[str, ...]:
     """One warning a conflict, the first few; what a re-run of the same job replaces is no warning."""
     counted = [conflict for conflict in result.conflicts if conflict.state != "rerun" and conflict.action != "refused"]
     warnings = [
@@ -161,7 +178,7 @@ def _conflict_warnings(result: UploadResult) -> tuple[str, ...]:
     return tuple(warnings)
 
 
-def _leave_record(uploader: Uploader, report: Report) -> Report:
+def leave_record(uploader: Uploader, report: Report) -> Report:
     """Store the report itself, last, under a name of its own. Its failure is a warning: the outputs are stored."""
     context = uploader.context
     if not report.result.stored or report.dry_run or context.cancel.cancelled:
@@ -170,7 +187,7 @@ def _leave_record(uploader: Uploader, report: Report) -> Report:
     words = (subject, settings.github_job or "local", settings.github_run_attempt or "1", secrets.token_hex(8))
     name = "-".join(_RECORD_NAME.sub("_", word) for word in words)
     try:
-        location = report.root.run_record(str(settings.mode), f"{name}.json")
+        location = single_root(context.target).run_record(str(settings.mode), f"{name}.json")
         uploader.backend.put_new(location, render_document(report), "application/json", cancel=context.cancel)
     except CancelledError as error:
         return dataclasses.replace(report, error=error)
