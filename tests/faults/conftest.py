@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import boto3
 import pytest
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.s3.models import s3_backends
 
 from _therock_utils._transfer_types import UploadItem
 from _therock_utils.storage_backend import S3StorageBackend
@@ -52,6 +54,11 @@ class Bucket:
 
     def item(self, key: str, data: bytes = b"data") -> UploadItem:
         return UploadItem(data, self.at(key))
+
+    def lay(self, *keys: str, data: bytes = b"x") -> None:
+        """Many objects at once: past HTTP, straight into moto's memory."""
+        for key in keys:
+            s3_backends[DEFAULT_ACCOUNT_ID]["aws"].put_object(self.name, key, data)
 
     def keys(self) -> list[str]:
         return [entry["Key"] for entry in self.client.list_objects_v2(Bucket=self.name).get("Contents", [])]

@@ -1,0 +1,252 @@
+"""What fetch-artifacts is asked for, what a run has of it, and what follows from both. Pure but for what says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from _therock_utils._errors import InputError, IntegrityError, NotFoundError, OutputsError
+from _therock_utils._keys import quote
+from _therock_utils._sidecar import MAX_SIDECAR_BYTES, parse_sidecar, sidecar_name
+from _therock_utils.artifact_names import COMPONENTS, FAMILIES, GENERIC, SIDECAR_EXTENSION, ArchiveName
+from therock_outputs.artifact_selection import Selection, choose, make_selection
+from therock_outputs.modes._producers import ALL_STAGES, have_all_finished, lacking_artifacts
+from therock_outputs.run_target import single_root
+from therock_outputs.text_safety import count
+from therock_outputs.topology import load_topology
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from _therock_utils._transfer_types import StoredBytes
+    from _therock_utils.storage_location import StorageLocation
+    from _therock_utils.workflow_outputs import WorkflowOutputRoot
+    from therock_outputs.artifact_selection import Choice
+    from therock_outputs.context import Context
+    from therock_outputs.settings import Settings
+    from therock_outputs.topology import Topology, TopologyArtifact
+
+DEFAULT_TOPOLOGY: Final = "BUILD_TOPOLOGY.toml"
+_SELECTORS: Final = ("stage", "artifacts", "families", "targets", "generic_only", "artifact_group", "include_regex")
+_SHOWN_NAMES: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for. `needed` is a stage's inbound set; None where no stage decides.
+
+    `stages` are for messages; `asks_by_name`: something is wanted that a stage's set does not explain.
+    """
+
+    selection: Selection
+    notices: tuple[str, ...] = ()
+    stages: tuple[str, ...] = ()
+    topology: Topology | None = None
+    needed: tuple[TopologyArtifact, ...] | None = None
+    asks_by_name: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RunContents:
+    """Sizes in bytes of the archives, and of the sidecars, that lie directly under a run's prefix, by file name."""
+
+    archives: Mapping[str, int] = field(default_factory=dict)
+    sidecars: Mapping[str, int] = field(default_factory=dict)
+    is_empty: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One archive to fetch; `sha256` is what its sidecar says, "" where it has none."""
+
+    archive: ArchiveName
+    location: StorageLocation
+    size_bytes: int
+    sha256: str = ""
+
+    @property
+    def name(self) -> str:
+        """The archive's file name."""
+        return str(self.archive)
+
+    @property
+    def extension(self) -> str:
+        """`.tar.zst` or `.tar.xz`."""
+        return f".tar.{self.archive.compression}"
+
+
+def read_request(context: Context) -> Request:
+    """Check the settings and read the topology where a stage needs it.
+
+    Raises InputError for settings that cannot be used, and for a topology that is not there or malformed.
+    """
+    settings = context.settings
+    _check_selectors(settings)
+    stages = settings.stages
+    topology: Topology | None = None
+    needed: tuple[TopologyArtifact, ...] | None = None
+    if stages and ALL_STAGES not in stages:
+        topology = load_topology(context.workspace.resolve(settings.topology or DEFAULT_TOPOLOGY, what="topology"))
+        needed = topology.inbound_of(stages, platform=single_root(context.target).platform)
+    selection, notices = make_selection(
+        names=None if needed is None else [artifact.name for artifact in needed],
+        artifacts=settings.artifacts,
+        exclude_artifacts=settings.exclude_artifacts,
+        exclude_components=settings.exclude_components,
+        families=settings.families,
+        targets=settings.targets,
+        groups=settings.artifact_groups,
+        generic_only=settings.generic_only,
+        include_regex=settings.include_regex,
+        exclude_regex=settings.exclude_regex,
+    )
+    by_name = needed is None or bool(settings.artifacts or settings.include_regex)
+    return Request(selection, notices, stages, topology, needed, asks_by_name=by_name)
+
+
+def _check_selectors(settings: Settings) -> None:
+    if not settings.output_dir:
+        raise InputError(
+            f"mode {settings.mode} needs output_dir", remedy="Say where the artifacts go, e.g. output_dir: build."
+        )
+    if not any(getattr(settings, name) for name in _SELECTORS):
+        raise InputError(
+            f"mode {settings.mode} needs to be told which artifacts to fetch",
+            remedy=f"Set one of {', '.join(_SELECTORS)}; stage: {ALL_STAGES} means everything in the run.",
+        )
+    if settings.generic_only and (settings.families or settings.targets):
+        raise InputError(
+            "generic_only leaves out what families and targets ask for",
+            remedy="Set generic_only, or families and targets: generic artifacts are always included.",
+        )
+
+
+def read_listing(objects: Iterable[tuple[str, int]]) -> RunContents:
+    """Sort a run's file names and sizes; keeps those of archives and sidecars, whatever else there is."""
+    archives: dict[str, int] = {}
+    sidecars: dict[str, int] = {}
+    is_empty = True
+    for name, size_bytes in objects:
+        is_empty = False
+        if ArchiveName.parse(name) is not None:
+            archives[name] = size_bytes
+        elif name.endswith(SIDECAR_EXTENSION) and ArchiveName.parse(name.removesuffix(SIDECAR_EXTENSION)) is not None:
+            sidecars[name] = size_bytes
+    return RunContents(archives, sidecars, is_empty)
+
+
+def what_is_lacking(request: Request, contents: RunContents, choice: Choice, records: Collection[str]) -> str:
+    """What a wait is for, in words; "" where nothing is lacking."""
+    if contents.is_empty:
+        return "the run has no outputs yet"
+    lacking = [*map(_shown, choice.missing)]
+    if request.topology is not None and request.needed is not None:
+        lacking += lacking_artifacts(
+            [artifact for artifact in request.needed if _can_be_chosen(artifact, request.selection)],
+            topology=request.topology,
+            present=[archive.artifact for archive in choice.chosen],
+            records=records,
+            asked_targets=() if request.selection.generic_only else request.selection.asked_targets,
+        )
+    elif not choice.chosen and not lacking:
+        lacking.append("an archive that the selectors match")
+    without = [name for name in map(str, choice.chosen) if sidecar_name(name) not in contents.sidecars]
+    lacking += [f"the digest of {name}, so it may still be under way" for name in without]
+    return some_of(lacking)
+
+
+def are_producers_done(request: Request, records: Collection[str]) -> bool:
+    """Whether the records say that all that makes what is asked for is stored; only for a stage they can."""
+    if request.topology is None or request.needed is None:
+        return False
+    needed = [artifact for artifact in request.needed if _can_be_chosen(artifact, request.selection)]
+    asked = () if request.selection.generic_only else request.selection.asked_targets
+    return have_all_finished(needed, topology=request.topology, records=records, asked_targets=asked)
+
+
+def _can_be_chosen(artifact: TopologyArtifact, selection: Selection) -> bool:
+    """Whether any archive that it has for certain, of the components and targets known, would pass the selectors."""
+    targets = (selection.wanted_targets or FAMILIES) if artifact.is_per_target else (GENERIC,)
+    names = (f"{artifact.name}_{component}_{target}.tar.zst" for component in COMPONENTS for target in targets)
+    return bool(choose(selection, names).chosen)
+
+
+def missing_error(request: Request, contents: RunContents, choice: Choice, waited_for: str) -> NotFoundError | None:
+    """The error of what was asked for by name and is not there, or of nothing at all; None where all is there.
+
+    `waited_for` is what was still lacking after a wait, "" without one.
+    """
+    if choice.missing:
+        what = f"the run has nothing for {some_of(map(_shown, choice.missing))}"
+    elif not choice.chosen and request.asks_by_name:
+        what = "the run has no artifact archive that the selectors match"
+    else:
+        return None
+    there = f"it has {_counted(contents.archives)}" if contents.archives else "it has no artifact archive at all"
+    if waited_for:
+        there += f"; wait_seconds are over, and still lacking: {waited_for}"
+    return NotFoundError(
+        what,
+        why=there,
+        remedy="Correct the selectors, or set if_missing: warn (or ignore) to go on with what is there.",
+    )
+
+
+def notice_of_stage(request: Request, choice: Choice) -> str:
+    """What of a stage's inbound set the run does not have, "" where it has all; that is no failure."""
+    if request.needed is None:
+        return ""
+    present = {archive.artifact.name for archive in choice.chosen}
+    lacking = [
+        artifact.name
+        for artifact in request.needed
+        if artifact.name not in present and _can_be_chosen(artifact, request.selection)
+    ]
+    if not lacking:
+        return ""
+    return f"{stage_words(request.stages)} also needs {some_of(map(_shown, lacking))}: the run has no archive of that"
+
+
+def stage_words(stages: Sequence[str]) -> str:
+    """`stage a`, or `stage a, b`."""
+    return f"stage {', '.join(map(_shown, stages))}"
+
+
+def wanted_archives(choice: Choice, contents: RunContents, root: WorkflowOutputRoot) -> tuple[Wanted, ...]:
+    """The chosen archives, in order, with no digests yet."""
+    return tuple(
+        Wanted(archive, root.artifact(str(archive)), contents.archives[str(archive)]) for archive in choice.chosen
+    )
+
+
+def digest_in(answer: StoredBytes | OutputsError | None, wanted: Wanted) -> str | OutputsError:
+    """The digest in a sidecar that was listed, or why it cannot be used: then its archive cannot be trusted."""
+    name = sidecar_name(wanted.name)
+    if isinstance(answer, OutputsError):
+        return answer
+    if answer is None:
+        return IntegrityError(f"{name} was listed and is gone", remedy="Fetch again when nothing is being uploaded.")
+    digest = parse_sidecar(answer.data, name=wanted.name)
+    if digest:
+        return digest
+    return IntegrityError(
+        f"{name} holds no SHA-256 of {wanted.name}",
+        why=f"its {len(answer.data)} bytes begin with {quote(answer.data[:MAX_SIDECAR_BYTES].decode('latin-1'))}",
+        remedy="Store the archive and its digest again.",
+    )
+
+
+def some_of(words: Iterable[str]) -> str:
+    """`words` in one line, the first 20 and the number of the others."""
+    words = list(words)
+    more = len(words) - _SHOWN_NAMES
+    return ", ".join(words[:_SHOWN_NAMES]) + (f", and {more:,} more" if more > 0 else "")
+
+
+def _counted(archives: Iterable[str]) -> str:
+    names = sorted(archives)
+    return f"{count(len(names), 'archive')}: {some_of(names)}"
+
+
+def _shown(word: str) -> str:
+    return word if word.isascii() and word.isprintable() else quote(word)

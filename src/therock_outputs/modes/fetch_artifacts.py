@@ -1,0 +1,296 @@
+"""Mode fetch-artifacts: artifacts of a run, found, downloaded, verified and extracted."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from _therock_utils._errors import CancelledError, IntegrityError, LocalFileError, NotFoundError, OutputsError
+from _therock_utils._sidecar import MAX_SIDECAR_BYTES, sidecar_name
+from _therock_utils._transfer_types import FailedItem, StoredObject, UploadResult
+from _therock_utils.artifact_names import ArchiveName
+from _therock_utils.content_types import infer_content_type
+from therock_outputs.artifact_selection import choose
+from therock_outputs.modes._archive_cache import ArchiveCache
+from therock_outputs.modes._fetch_pipeline import Destination, Outcome, fetch_all
+from therock_outputs.modes._fetch_plan import (
+    are_producers_done,
+    digest_in,
+    missing_error,
+    notice_of_stage,
+    read_listing,
+    read_request,
+    some_of,
+    stage_words,
+    wanted_archives,
+    what_is_lacking,
+)
+from therock_outputs.modes._other_places import explain_empty_run
+from therock_outputs.modes._producers import record_names
+from therock_outputs.report import Part, Report, error_of
+from therock_outputs.run_target import single_root
+from therock_outputs.text_safety import count, size
+from therock_outputs.waiting import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from _therock_utils.storage_backend import StorageBackend
+    from therock_outputs.artifact_selection import Choice
+    from therock_outputs.context import Context
+    from therock_outputs.modes._fetch_plan import Request, RunContents, Wanted
+    from therock_outputs.report import PartState
+
+OUTPUTS: Final[Mapping[str, str]] = {
+    "download_path": "output_dir, relative to the workspace.",
+    "artifacts": "JSON list of the artifacts fetched, name_component_target, sorted.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What one look at the run found; `lacking` is what a wait is for, in words."""
+
+    contents: RunContents
+    choice: Choice
+    lacking: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """Archives that may be fetched, those that may not, and what to say of the digests."""
+
+    wanted: tuple[Wanted, ...] = ()
+    failed: tuple[FailedItem, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def run(context: Context) -> Report:
+    """Fetch what the settings ask for.
+
+    Raises InputError for settings that cannot be used, NotFoundError for what is missing (`if_missing: error`) and for
+    an empty run, LocalFileError where the disk is too small, and an OutputsError where the run cannot be listed: in all
+    these cases nothing was downloaded. What fails for one archive is in the report.
+    """
+    request = read_request(context)
+    output_dir = context.workspace.resolve(context.settings.output_dir, what="output_dir")
+    if request.needed == ():
+        notice = f"{stage_words(request.stages)} needs no artifacts of other stages: nothing to fetch"
+        return _report(context, output_dir, Outcome(notices=(*request.notices, notice)))
+    backend = context.open_backend()
+    found = _find(context, request, backend)
+    if found.contents.is_empty and _is_empty(context, backend):
+        raise explain_empty_run(context, backend)
+    warnings = _warnings_of_missing(context, request, found)
+    checked = _check_digests(
+        context, backend, wanted_archives(found.choice, found.contents, single_root(context.target)), found.contents
+    )
+    notices = (*request.notices, *filter(None, [notice_of_stage(request, found.choice)]))
+    if context.settings.dry_run:
+        outcome = _pretend(checked.wanted)
+    else:
+        outcome = _fetch(context, backend, checked.wanted, output_dir)
+    outcome = dataclasses.replace(
+        outcome,
+        failed=_in_order(found.choice, checked.failed + outcome.failed),
+        warnings=(*warnings, *checked.warnings, *outcome.warnings),
+        notices=(*notices, *outcome.notices),
+    )
+    return _report(context, output_dir, outcome)
+
+
+def _find(context: Context, request: Request, backend: StorageBackend) -> _Found:
+    """List the run and choose; again and again, for `wait_seconds`, while something is lacking.
+
+    Of an artifact some archives may be there and others not yet, so where no record says that the producers are done,
+    a wait ends only when two looks found the same.
+    """
+    root, cancel = single_root(context.target), context.cancel
+    waits = context.settings.wait_seconds > 0
+    seen: list[tuple[ArchiveName, ...]] = []
+
+    def look() -> tuple[_Found, str]:
+        listed = backend.list_folder(root.root(), cancel=cancel)
+        contents = read_listing((entry.location.name, entry.size_bytes) for entry in listed)
+        choice = choose(request.selection, contents.archives)
+        lacking = unsettled = ""
+        if waits:
+            records = record_names(backend, root, cancel=cancel) if request.needed is not None else ()
+            lacking = what_is_lacking(request, contents, choice, records)
+            if choice.chosen not in seen[-1:] and not are_producers_done(request, records):
+                unsettled = "all is there, and no record says that no more comes"
+            seen.append(choice.chosen)
+        return _Found(contents, choice, lacking), lacking or unsettled
+
+    return wait_for(look, wait_seconds=context.settings.wait_seconds, cancel=cancel, say=context.say)
+
+
+def _is_empty(context: Context, backend: StorageBackend) -> bool:
+    """Whether the run has nothing in its folders either: no logs, no records."""
+    return next(iter(backend.list_objects(single_root(context.target).root(), cancel=context.cancel)), None) is None
+
+
+def _warnings_of_missing(context: Context, request: Request, found: _Found) -> tuple[str, ...]:
+    """What is not there, for a person. Raises NotFoundError where that is an error."""
+    error = missing_error(request, found.contents, found.choice, found.lacking)
+    if error is not None:
+        if context.settings.if_missing == "error":
+            raise error
+        return (f"{error.what} ({error.why})",) if context.settings.if_missing == "warn" else ()
+    if found.lacking:
+        return (f"wait_seconds are over, and still lacking: {found.lacking}",)
+    return ()
+
+
+def _check_digests(
+    context: Context, backend: StorageBackend, wanted: Sequence[Wanted], contents: RunContents
+) -> _Checked:
+    """Read the sidecars that the listing shows."""
+    root = single_root(context.target)
+    names = {item.name: sidecar_name(item.name) for item in wanted}
+    digests: dict[str, str | OutputsError] = {}
+    readable = []
+    for item in wanted:
+        size_bytes = contents.sidecars.get(names[item.name])
+        if size_bytes is None:
+            if context.settings.require_digest:
+                digests[item.name] = NotFoundError(
+                    f"{item.name} has no digest", why=f"there is no {names[item.name]}", remedy=_NO_DIGEST
+                )
+        elif size_bytes > MAX_SIDECAR_BYTES:
+            digests[item.name] = IntegrityError(f"{names[item.name]} is no digest", why=f"it has {size_bytes} bytes")
+        else:
+            readable.append(item)
+    answers = backend.read_all_small([root.artifact(names[item.name]) for item in readable], cancel=context.cancel)
+    digests |= {item.name: digest_in(answer, item) for item, answer in zip(readable, answers, strict=True)}
+    sound, failed, without = [], [], []
+    for item in wanted:
+        digest = digests.get(item.name, "")
+        if isinstance(digest, OutputsError):
+            failed.append(FailedItem(item.name, item.location, digest))
+            continue
+        sound.append(dataclasses.replace(item, sha256=digest))
+        if not digest:
+            without.append(item.name)
+    return _Checked(tuple(sound), tuple(failed), _warning_of_digests(without))
+
+
+_NO_DIGEST: Final = "Store its .sha256sum beside it, or leave out require_digest."
+
+
+def _warning_of_digests(without: Sequence[str]) -> tuple[str, ...]:
+    if not without:
+        return ()
+    have = "has" if len(without) == 1 else "have"
+    return (f"{count(len(without), 'archive')} {have} no .sha256sum, so only sizes are checked: {some_of(without)}",)
+
+
+def _pretend(wanted: Iterable[Wanted]) -> Outcome:
+    return Outcome(
+        tuple(
+            StoredObject(item.location, item.size_bytes, item.sha256, infer_content_type(item.name), "dry-run")
+            for item in wanted
+        )
+    )
+
+
+def _fetch(context: Context, backend: StorageBackend, wanted: Sequence[Wanted], output_dir: Path) -> Outcome:
+    settings = context.settings
+    cache_dir = context.workspace.resolve(settings.cache_dir, what="cache_dir") if settings.cache_dir else None
+    destination = Destination(
+        output_dir=output_dir,
+        extract=settings.extract,
+        cache=ArchiveCache(cache_dir) if cache_dir is not None else None,
+        max_extracted_bytes=settings.max_extracted_bytes,
+    )
+    _check_space(wanted, destination)
+    root = single_root(context.target).root()
+    total = size(sum(item.size_bytes for item in wanted))
+    if wanted:
+        context.say(f"fetching {count(len(wanted), 'archive')} ({total}) from {root.s3_uri}")
+    outcome = fetch_all(wanted, destination, backend, context.cancel)
+    if outcome.cached_count:
+        notice = f"{outcome.cached_count:,} of {count(len(wanted), 'archive')} came from cache_dir"
+        outcome = dataclasses.replace(outcome, notices=(*outcome.notices, notice))
+    return outcome
+
+
+def _check_space(wanted: Sequence[Wanted], destination: Destination) -> None:
+    """Raise LocalFileError where a file system has less room than the archives need, and as much again to extract."""
+    needed: defaultdict[int, int] = defaultdict(int)
+    folders: dict[int, Path] = {}
+
+    def need(folder: Path, size_bytes: int) -> None:
+        there = next(path for path in (folder, *folder.parents) if os.path.exists(path))  # noqa: PTH110 - False, too, where it may not be looked at
+        device = there.stat().st_dev
+        needed[device] += size_bytes
+        folders.setdefault(device, there)
+
+    cache = destination.cache
+    for item in wanted:
+        if cache is None or not item.sha256:
+            need(destination.output_dir, item.size_bytes)
+        elif not cache.has(cache.path_of(item.sha256, item.extension)):
+            need(cache.folder, item.size_bytes)
+        if destination.extract != "none" or (cache is not None and item.sha256):
+            need(destination.output_dir, item.size_bytes)
+    for device, size_bytes in needed.items():
+        free_bytes = shutil.disk_usage(folders[device]).free
+        if free_bytes < size_bytes:
+            raise LocalFileError(
+                f"there is too little room in {str(folders[device])!a}",
+                why=f"{size_bytes:,} bytes are needed at least, and {free_bytes:,} are free",
+                remedy="Free some space there, or choose folders on another file system.",
+            )
+
+
+def _in_order(choice: Choice, failed: Iterable[FailedItem]) -> tuple[FailedItem, ...]:
+    places = {str(archive): at for at, archive in enumerate(choice.chosen)}
+    return tuple(sorted(failed, key=lambda item: places[item.path]))
+
+
+def _report(context: Context, output_dir: Path, outcome: Outcome) -> Report:
+    settings, workspace = context.settings, context.workspace
+    result = UploadResult(stored=outcome.fetched, failed=outcome.failed)
+    archives = [ArchiveName.parse(item.location.name) for item in outcome.fetched]
+    names = sorted(str(archive.artifact) for archive in archives if archive is not None)
+    cancelled = CancelledError(context.cancel.signal_number) if context.cancel.cancelled else None
+    shown = workspace.shown(output_dir)
+    warnings = (*context.warnings, *outcome.warnings)
+    if not workspace.is_seen_by_job(output_dir, runner_temp=settings.runner_temp):
+        warnings = (
+            *warnings,
+            f"output_dir {shown} is outside the workspace and RUNNER_TEMP: it is gone after this step",
+        )
+    return Report(
+        mode=settings.mode,
+        subject=", ".join(settings.stages) or settings.artifact_group,
+        root=single_root(context.target),
+        parts=(_part(result, shown),),
+        result=result,
+        outputs={"download_path": shown, "artifacts": json.dumps(names)},
+        notices=(*context.target.notices, *outcome.notices),
+        warnings=warnings,
+        error=cancelled or error_of(result, verb="fetched"),
+        dry_run=settings.dry_run,
+        verb="fetched",
+        made=outcome.made,
+    )
+
+
+def _part(result: UploadResult, shown: str) -> Part:
+    stored, failed = len(result.stored), len(result.failed)
+    state: PartState = "stored"
+    note = f"in {shown}"
+    if failed:
+        state = "partly" if stored else "failed"
+        note = f"{failed:,} of {stored + failed:,} not fetched"
+    elif not stored:
+        state, note = "nothing", "nothing had to be fetched"
+    return Part("Artifacts", state, stored, result.total_bytes, note=note)
