@@ -103,7 +103,9 @@ def _parse(arguments: Sequence[str], fields: Iterable[InputField]) -> dict[str, 
         message = f"option {quote(option)} is not known"
         raise InputError(message, why=suggest(option, flags), remedy="therock-outputs --help lists modes and options.")
     given = {
-        name: "\n".join(value) if isinstance(value, list) else value for name, value in sorted(vars(known).items())
+        name: "\n".join(value) if isinstance(value, list) else value
+        for name, value in sorted(vars(known).items())
+        if name != "json"  # it is about how results are printed, which `main` does
     }
     return {f"{INPUT_PREFIX}{name.upper()}": value for name, value in given.items() if value}
 
@@ -119,7 +121,7 @@ def _with_bare_switches(arguments: Sequence[str], fields: Iterable[InputField]) 
 
 
 def _build_parser(fields: Iterable[InputField]) -> _Parser:
-    modes = "\n".join(f"  {mode:<14} {mode.purpose}" for mode in Mode)
+    modes = "\n".join(f"  {mode:<16} {mode.purpose}" for mode in Mode)
     parser = _Parser(
         prog="therock-outputs",
         allow_abbrev=False,
@@ -129,6 +131,7 @@ def _build_parser(fields: Iterable[InputField]) -> _Parser:
     )
     parser.add_argument("mode", nargs="?", metavar="MODE", help=argparse.SUPPRESS)
     parser.add_argument("--version", action="version", version=f"therock-outputs {VERSION}")
+    parser.add_argument("--json", action="store_true", help="Print the outputs as one JSON object.")
     for field in fields:
         if field.name == "mode":
             continue

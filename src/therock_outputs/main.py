@@ -59,19 +59,21 @@ def run(arguments: Sequence[str], runner: Runner, cancel: CancelToken) -> int:
     from therock_outputs.ownership import Adoption
     from therock_outputs.render_outputs import render_console
 
+    if "--json" in arguments:
+        runner.print_json()
     settings, warnings = load_settings(arguments, os.environ)
     runner.mask(settings.github_token.get_secret_value())
     if not settings.summary:
         runner.leave_out_summary()
     context = _context(settings, runner, cancel, warnings)
-    folder = context.staging_dir
-    adoption = Adoption(context.workspace.folder, folder) if folder is not None and not settings.dry_run else None
+    adoptions = [Adoption(context.workspace.folder, folder) for folder in _written_folders(context)]
     with runner.group(f"therock-outputs {settings.mode}"):
         report = load_mode(settings.mode).run(context)
         for line in render_console(report):
             runner.say(line)
-    if folder is not None and adoption is not None:
-        adoption.adopt(_staged_files(report, folder))
+    files = _made_files(report, context.staging_dir)
+    for adoption in adoptions:
+        adoption.adopt(path for path in files if adoption.is_about(path))
     return _deliver(report, context, runner)
 
 
@@ -87,11 +89,31 @@ def runner_of_environment(environment: Mapping[str, str]) -> Runner:
     )
 
 
-def _staged_files(report: Report, folder: Path) -> Iterable[Path]:
-    """What the run stored below the staging folder: its objects, and its record."""
-    yield from (item.location.local_path(folder) for item in report.result.stored)
-    if report.record is not None:
-        yield report.record.local_path(folder)
+def _written_folders(context: Context) -> Iterable[Path]:
+    """The folders of this machine that the mode may write to."""
+    settings = context.settings
+    if settings.dry_run:
+        return
+    if context.staging_dir is not None:
+        yield context.staging_dir
+    for name in ("output_dir", "cache_dir"):
+        value = getattr(settings, name)
+        if value:
+            yield context.workspace.resolve(value, what=name)
+
+
+def _made_files(report: Report, staging_dir: Path | None) -> list[Path]:
+    """What the run wrote on this machine: staged objects, its record, and what it made elsewhere, with all below."""
+    made: list[Path] = []
+    if staging_dir is not None and report.verb in {"stored", "copied"}:
+        made += [item.location.local_path(staging_dir) for item in report.result.stored]
+    if staging_dir is not None and report.record is not None:
+        made.append(report.record.local_path(staging_dir))
+    for path in report.made:
+        made.append(path)
+        for folder, folders, names in os.walk(path):  # follows no link
+            made += [Path(folder, name) for name in (*folders, *names)]
+    return made
 
 
 class _LogHandler(logging.Handler):

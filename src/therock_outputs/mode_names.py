@@ -11,6 +11,11 @@ class Mode(enum.StrEnum):
     LOCATE = "locate"
     UPLOAD_BUILD = "upload-build"
     UPLOAD_STAGE = "upload-stage"
+    UPLOAD_ARTIFACTS = "upload-artifacts"
+    FETCH_ARTIFACTS = "fetch-artifacts"
+    FIND_ARTIFACTS = "find-artifacts"
+    COPY_ARTIFACTS = "copy-artifacts"
+    VERIFY = "verify"
 
     @property
     def purpose(self) -> str:
@@ -22,5 +27,21 @@ _PURPOSES = {
     Mode.LOCATE: "computes where a run's outputs live; stores nothing",
     Mode.UPLOAD_BUILD: "stores the logs, manifest and artifact archives of a single-stage build",
     Mode.UPLOAD_STAGE: "stores the logs (and manifest) of one stage of a multi-arch build",
+    Mode.UPLOAD_ARTIFACTS: "archives artifact directories reproducibly and stores the archives with their digests",
+    Mode.FETCH_ARTIFACTS: "finds, downloads, verifies and extracts artifacts of a run",
+    Mode.FIND_ARTIFACTS: "finds the newest run of a commit or branch that holds the artifacts asked for",
+    Mode.COPY_ARTIFACTS: "copies artifacts of another run to this one, without a download",
+    Mode.VERIFY: "compares what is stored with the run's records and digests",
 }
-UPLOAD_MODES = (Mode.UPLOAD_BUILD, Mode.UPLOAD_STAGE)
+
+LOG_MODES = (Mode.UPLOAD_BUILD, Mode.UPLOAD_STAGE)
+"""Modes that store a build's logs."""
+
+UPLOAD_MODES = (*LOG_MODES, Mode.UPLOAD_ARTIFACTS)
+"""Modes that store files of this machine."""
+
+STORING_MODES = (*UPLOAD_MODES, Mode.COPY_ARTIFACTS)
+"""Modes that store objects."""
+
+SELECTING_MODES = (Mode.UPLOAD_ARTIFACTS, Mode.FETCH_ARTIFACTS, Mode.FIND_ARTIFACTS, Mode.COPY_ARTIFACTS)
+"""Modes that take some of a run's artifacts."""

@@ -29,6 +29,10 @@ class Adoption:
         way = [path for path in (folder, *folder.parents) if path != workspace and path.is_relative_to(workspace)]
         self._made = [path for path in way if self._is_needed and not os.path.lexists(path)]
 
+    def is_about(self, path: Path) -> bool:
+        """Whether `path` lies below the folder."""
+        return path.is_relative_to(self._folder)
+
     def adopt(self, files: Iterable[Path]) -> None:
         """Give away `files`, which this process wrote below `folder`, and the folders made for them; modes stay.
 

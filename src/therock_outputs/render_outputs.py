@@ -22,14 +22,14 @@ COMMON_OUTPUTS: Final = {
     "prefix": "Key prefix of the run, with no trailing slash.",
     "s3_uri": "s3:// address of the run's folder.",
     "url": "The page that a person should open.",
-    "file_count": "Objects stored.",
+    "file_count": "Objects stored, fetched, copied or found.",
     "total_bytes": "Their size.",
     "report": "JSON file, relative to the workspace, with every object: key, size_bytes, sha256, content type, url.",
     "truncated": "true when a list in an output was shortened; the report file has all.",
 }
 
 _SHOWN_LINES: Final = 20
-_DRY_RUN_STATES: Final = {"stored": "would be stored", "partly": "would be stored in part"}
+_CONDITIONAL: Final = {"stored": "would store", "fetched": "would fetch", "copied": "would copy"}
 
 
 def render_outputs(report: Report, *, report_path: str) -> dict[str, str]:
@@ -38,9 +38,9 @@ def render_outputs(report: Report, *, report_path: str) -> dict[str, str]:
     A value that would go past the bound is left empty, the longest first, and `truncated` is true.
     """
     outputs = {
-        "bucket": report.root.bucket,
-        "prefix": report.root.prefix,
-        "s3_uri": report.root.root().s3_uri,
+        "bucket": report.root.bucket if report.root is not None else "",
+        "prefix": report.root.prefix if report.root is not None else "",
+        "s3_uri": report.root.root().s3_uri if report.root is not None else "",
         "url": report.page.https_url if report.page is not None else "",
         "file_count": str(len(report.result.stored)),
         "total_bytes": str(report.result.total_bytes),
@@ -66,10 +66,10 @@ def render_document(report: Report) -> bytes:
         "version": VERSION,
         "mode": str(report.mode),
         "subject": report.subject,
-        "bucket": report.root.bucket,
-        "prefix": report.root.prefix,
-        "run_id": report.root.run_id,
-        "platform": report.root.platform,
+        "bucket": report.root.bucket if report.root is not None else "",
+        "prefix": report.root.prefix if report.root is not None else "",
+        "run_id": report.root.run_id if report.root is not None else "",
+        "platform": report.root.platform if report.root is not None else "",
         "complete": report.complete,
         "dry_run": report.dry_run,
         "file_count": len(result.stored),
@@ -98,6 +98,10 @@ def render_document(report: Report) -> bytes:
             }
             for item in result.conflicts
         ],
+        "tables": [
+            {"title": table.title, "columns": table.columns, "rows": table.rows, "more": table.more}
+            for table in report.tables
+        ],
         "outputs": dict(report.outputs),
         "notices": list(report.notices),
         "warnings": list(report.warnings),
@@ -110,23 +114,26 @@ def render_document(report: Report) -> bytes:
 def render_console(report: Report) -> Iterable[str]:
     """A few lines for the log. Text from outside is made harmless where lines are printed."""
     result = report.result
-    if result.stored or result.failed:
-        verb = "would store" if report.dry_run else "staged" if report.staging_dir is not None else "stored"
+    staged = report.staging_dir is not None and report.verb == "stored"
+    if report.root is not None and (result.stored or result.failed):
+        verb = _CONDITIONAL.get(report.verb, report.verb) if report.dry_run else "staged" if staged else report.verb
         number, place = count(len(result.stored), "object"), report.root.root().s3_uri
         yield f"{verb} {number} ({size(result.total_bytes)}) under {place}"
-    if report.staging_dir is not None and not report.dry_run:
+    if report.staging_dir is not None and staged and not report.dry_run:
         yield f"staged, not uploaded: {report.staging_dir}"
     for part in report.parts:
         yield from _part_lines(report, part)
+    for table in report.tables:
+        yield from _first_few(table.title, ["  ".join(row) for row in table.rows], more=table.more)
     yield from _first_few("left out", [f"{item.path}: {item.reason}" for item in result.skipped])
     told_once = has_one_cause(result)  # the error itself follows
     yield from _first_few(
-        "NOT stored", [item.path if told_once else f"{item.path}: {item.error.what}" for item in result.failed]
+        f"NOT {report.verb}", [item.path if told_once else f"{item.path}: {item.error.what}" for item in result.failed]
     )
 
 
 def _part_lines(report: Report, part: Part) -> Iterable[str]:
-    words = f"  {part.what}: {_DRY_RUN_STATES.get(part.state, part.state) if report.dry_run else part.state}"
+    words = f"  {part.what}: {_state_words(report, part)}"
     if part.file_count:
         words += f", {count(part.file_count, 'file')}, {size(part.total_bytes)}"
     yield words + (f" ({part.note})" if part.note else "")
@@ -138,7 +145,15 @@ def _part_lines(report: Report, part: Part) -> Iterable[str]:
         yield f"    {part.location.s3_uri if part.is_folder else part.location.https_url}"
 
 
-def _first_few(title: str, lines: list[str]) -> Iterable[str]:
+def _state_words(report: Report, part: Part) -> str:
+    if part.state not in {"stored", "partly"}:
+        return part.state
+    words = report.verb if part.state == "stored" else f"{report.verb} in part" if report.dry_run else part.state
+    return f"would be {words}" if report.dry_run else words
+
+
+def _first_few(title: str, lines: list[str], *, more: int = 0) -> Iterable[str]:
     yield from (f"  {title} {line}" for line in lines[:_SHOWN_LINES])
-    if len(lines) > _SHOWN_LINES:
-        yield f"  {title}: {len(lines) - _SHOWN_LINES:,} more"
+    more += max(0, len(lines) - _SHOWN_LINES)
+    if more:
+        yield f"  {title}: {more:,} more"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from _therock_utils._errors import OutputsError
     from therock_outputs.paths import Workspace
-    from therock_outputs.report import Part, Report
+    from therock_outputs.report import Part, Report, Table
 
 _Row = TypeVar("_Row")
 _SHOWN_ROWS: Final = 50
@@ -62,11 +62,11 @@ def _head(report: Report, workspace: Workspace) -> Iterable[str]:
     if report.error is not None:
         yield from _quoted_error(report.error)
         yield ""
-    if report.staging_dir is not None and not report.dry_run:
+    if report.staging_dir is not None and report.verb == "stored" and not report.dry_run:
         yield f"Staged, not uploaded: {code(workspace.shown(report.staging_dir))}"
         yield ""
     if report.dry_run:
-        yield "Dry run: nothing was stored."
+        yield f"Dry run: nothing was {report.verb}."
         yield ""
     if report.parts:
         yield from _table(report, workspace)
@@ -103,7 +103,7 @@ def _link_cell(report: Report, part: Part, workspace: Workspace) -> str:
             cells.append(code(workspace.shown(path)))
         else:  # neither what a dry run did not store nor a folder can be opened
             cells.append(code(text) if report.dry_run or part.is_folder else link(text, part.location.https_url))
-    state = "would be stored" if report.dry_run and part.state == "stored" else _STATES[part.state]
+    state = f"would be {report.verb}" if report.dry_run and part.state == "stored" else _STATES[part.state]
     words = ": ".join(word for word in (state, part.note) if word)
     if words:
         cells.append(f"**{prose(words)}**" if part.state in _TROUBLE else prose(words))
@@ -112,8 +112,10 @@ def _link_cell(report: Report, part: Part, workspace: Workspace) -> str:
 
 def _details(report: Report, workspace: Workspace) -> Iterable[str]:
     told_once = has_one_cause(report.result)  # it stands on top
+    for table in report.tables:
+        yield from _rows(table)
     yield from _list(
-        "Not stored",
+        f"Not {report.verb}",
         report.result.failed,
         lambda item: code(workspace.shown(Path(item.path))) + ("" if told_once else f": {prose(item.error.what)}"),
     )
@@ -127,6 +129,24 @@ def _details(report: Report, workspace: Workspace) -> Iterable[str]:
         ),
     )
     yield from _list("Left out", report.result.skipped, lambda item: f"{code(item.path)}: {prose(item.reason)}")
+
+
+def _rows(table: Table) -> Iterable[str]:
+    if not table.rows:
+        return
+    yield ""
+    yield f"<details><summary>{prose(table.title)}: {len(table.rows) + table.more:,}</summary>"
+    yield ""
+    yield f"| {' | '.join(prose(column) for column in table.columns)} |"
+    yield f"|{'---|' * len(table.columns)}"
+    for first, *others in table.rows[:_SHOWN_ROWS]:
+        yield f"| {' | '.join((code(first), *(prose(cell) for cell in others)))} |"
+    more = table.more + max(0, len(table.rows) - _SHOWN_ROWS)
+    if more:
+        yield ""
+        yield f"and {more:,} more"
+    yield ""
+    yield "</details>"
 
 
 def _list(title: str, rows: tuple[_Row, ...], line: Callable[[_Row], str]) -> Iterable[str]:

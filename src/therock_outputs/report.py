@@ -45,12 +45,29 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Table:
+    """Rows that a mode wants to show below its parts. Cells are text from anywhere: renderers make them harmless.
+
+    The first column is shown as code. `more` counts rows that the mode left out itself.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    more: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """Everything that came of a run. `outputs` are the mode's own, beside those that every mode has."""
+    """Everything that came of a run. `outputs` are the mode's own, beside those that every mode has.
+
+    `root` is None where no run was found. `verb` says what was done to the objects of `result`: stored, fetched,
+    copied. `made` are local files and folders that the mode wrote, apart from a staging folder's.
+    """
 
     mode: Mode
     subject: str
-    root: WorkflowOutputRoot
+    root: WorkflowOutputRoot | None
     parts: tuple[Part, ...] = ()
     result: UploadResult = field(default_factory=UploadResult)
     outputs: Mapping[str, str] = field(default_factory=dict)
@@ -61,6 +78,9 @@ class Report:
     staging_dir: Path | None = None
     dry_run: bool = False
     record: StorageLocation | None = None  # where the run's record was stored
+    verb: str = "stored"
+    tables: tuple[Table, ...] = ()
+    made: tuple[Path, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -83,8 +103,8 @@ def has_one_cause(result: UploadResult) -> bool:
     return len({(type(item.error), item.error.why, item.error.remedy) for item in result.failed}) == 1
 
 
-def error_of(result: UploadResult) -> OutputsError | None:
-    """The one error that sums up what failed, None where nothing did.
+def error_of(result: UploadResult, *, verb: str = "stored") -> OutputsError | None:
+    """The one error that sums up what failed, None where nothing did; `verb` as in Report.
 
     One cause for all is the error itself; several of one kind keep that kind's exit code; else it is IncompleteError.
     """
@@ -98,8 +118,15 @@ def error_of(result: UploadResult) -> OutputsError | None:
         return first
     kinds = {type(item.error) for item in result.failed}
     kind = kinds.pop() if len(kinds) == 1 else IncompleteError
-    return kind(
-        f"{len(result.failed)} of {len(result.failed) + len(result.stored)} objects were not stored",
+    return _made_of_words(kind)(
+        f"{len(result.failed)} of {len(result.failed) + len(result.stored)} objects were not {verb}",
         why=f"the first: {result.failed[0].path}: {first.what}" + (f" ({first.why})" if first.why else ""),
         remedy=first.remedy,
     )
+
+
+def _made_of_words(kind: type[OutputsError]) -> type[OutputsError]:
+    """`kind`, or the nearest one above it that is made as OutputsError is, of what, why and remedy."""
+    while any("__init__" in vars(base) for base in kind.__mro__[: kind.__mro__.index(OutputsError)]):
+        kind = next(base for base in kind.__bases__ if issubclass(base, OutputsError))
+    return kind

@@ -31,7 +31,7 @@ PLATFORMS: Final = ("linux", "windows")
 
 @dataclass(frozen=True, slots=True)
 class RunTarget:
-    """Roots of the run, one a platform, and whether it is a fork's pull request."""
+    """Roots of the run, one a platform, and whether it is a fork's pull request; no root where a run is looked for."""
 
     roots: tuple[WorkflowOutputRoot, ...]
     is_pr_from_fork: bool
@@ -48,6 +48,8 @@ def resolve_target(settings: Settings, cancel: CancelToken, *, say: Callable[[st
 
     Raises InputError for values that cannot be used, GitHubError or CredentialsError when a lookup fails.
     """
+    if settings.mode is Mode.FIND_ARTIFACTS:
+        return RunTarget((), is_pr_from_fork=False)  # which run is meant is what it finds out
     run_id = _run_id(settings)
     platforms = _platforms(settings)
     own_repository = settings.github_repository or DEFAULT_REPOSITORY
@@ -66,12 +68,46 @@ def resolve_target(settings: Settings, cancel: CancelToken, *, say: Callable[[st
     )
 
 
+def resolve_source(settings: Settings, cancel: CancelToken, *, say: Callable[[str], None]) -> RunTarget:
+    """Decide whose outputs are copied, as `resolve_target` decides whose are written. Raises as it does."""
+    if not settings.source_run_id:
+        message = f"mode {settings.mode} needs source_run_id"
+        raise InputError(message, remedy="Give the number of the run to copy from.")
+    source = {
+        "run_id": settings.source_run_id,
+        "repository": settings.source_repository,
+        "release_type": settings.source_release_type or settings.release_type,
+        "bucket": settings.source_bucket or settings.bucket,
+    }
+    return resolve_target(settings.model_copy(update=source), cancel, say=say)
+
+
+def root_of_record(
+    settings: Settings, repository: Repository, record: Mapping[str, object], *, run_id: str, platform: str
+) -> WorkflowOutputRoot:
+    """The root of a run of `repository` by the API's record of it. Raises InputError, GitHubError."""
+    release_type = parse_release_type(settings.release_type or settings.release_type_environment)
+    choice = choose_bucket(repository, release_type=release_type, workflow_run=record, environment={})
+    return WorkflowOutputRoot(settings.bucket or choice.bucket, choice.external_repo, run_id, platform)
+
+
+def single_platform(settings: Settings) -> str:
+    """The platform that is meant, where one is wanted. Raises InputError for a list or an unknown one."""
+    platforms = _platforms(settings)
+    if len(platforms) > 1:
+        raise _several_platforms()
+    return platforms[0]
+
+
 def single_root(target: RunTarget) -> WorkflowOutputRoot:
     """The root, where one platform is wanted. Raises InputError for a list."""
     if len(target.roots) > 1:
-        message = "platform is a list, and this mode takes one"
-        raise InputError(message, remedy="Give linux or windows.")
+        raise _several_platforms()
     return target.root
+
+
+def _several_platforms() -> InputError:
+    return InputError("platform is a list, and this mode takes one", remedy="Give linux or windows.")
 
 
 def _run_id(settings: Settings) -> str:

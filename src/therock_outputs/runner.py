@@ -6,6 +6,7 @@ Everything that is printed or written for the runner passes through here and is 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import secrets
@@ -53,6 +54,7 @@ class Runner:
         self._stdout: TextIO | None = stdout if stdout is not None else sys.stdout  # None: the process has none
         self._stderr: TextIO | None = stderr if stderr is not None else sys.stderr
         self._annotations: dict[Level, int] = {"notice": 0, "warning": 0, "error": 0}
+        self._as_json = False
 
     def say(self, text: str) -> None:
         """Print one line for people: stdout in Actions, stderr at a terminal, where stdout is for results."""
@@ -106,6 +108,12 @@ class Runner:
             blocks.append(f"{name}<<{delimiter}\n{value}\n{delimiter}\n")
         _append(self._output_file, "".join(blocks))
 
+    def print_json(self) -> None:
+        """Print the outputs as one JSON object, and everything else on stderr: stdout is for a program to read."""
+        self._in_actions = False
+        self._output_file = None
+        self._as_json = True
+
     def leave_out_summary(self) -> None:
         """Write no summary from here on."""
         self._summary_file = self._summary_mirror = None
@@ -132,9 +140,12 @@ class Runner:
         return MAX_SUMMARY_BYTES
 
     def _print_outputs(self, outputs: Mapping[str, str]) -> None:
+        lines = [f"{name}={visible(value)}" for name, value in outputs.items()]
+        if self._as_json:
+            lines = [json.dumps({name: _decoded(value) for name, value in outputs.items()}, indent=1)]
         try:
-            for name, value in outputs.items():
-                _write_line(f"{name}={visible(value)}", self._stdout)
+            for line in lines:
+                _write_line(line, self._stdout)
         except OSError as error:
             raise LocalFileError("cannot print the outputs", why=error.strerror or type(error).__name__) from error
 
@@ -143,6 +154,14 @@ class Runner:
         """Print what is said: that nobody can hear it is no reason to lose the step."""
         with contextlib.suppress(OSError):
             _write_line(line, stream)
+
+
+def _decoded(value: str) -> object:
+    """An output's value as JSON has it: a list, an object or a boolean as what it is, all else as text."""
+    if value[:1] in {"[", "{"} or value in {"true", "false"}:
+        with contextlib.suppress(ValueError):  # a text that only begins like JSON
+            return json.loads(value)
+    return value
 
 
 def _write_line(line: str, stream: TextIO | None) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import AliasGenerator, BeforeValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
-from therock_outputs.mode_names import UPLOAD_MODES, Mode
+from therock_outputs.mode_names import LOG_MODES, SELECTING_MODES, STORING_MODES, UPLOAD_MODES, Mode
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 INPUT_PREFIX: Final = "INPUT_"
 _ALL: Final = tuple(Mode)
 _MAX_CONCURRENCY: Final = 256
+_MAX_EXTRACTED_BYTES: Final = 64 * 2**30
+_MAX_WAIT_SECONDS: Final = 6 * 3600  # the longest that a job on GitHub's runners lasts
+_MAX_LEVEL: Final = 19
 _LIST_SEPARATOR: Final = re.compile(r"[\n,;]")
 
 
@@ -43,6 +46,7 @@ def _auto_is_none(value: object) -> object:
 
 
 _Concurrency = Annotated[int, Field(ge=1, le=_MAX_CONCURRENCY)]
+_Level = Annotated[int, Field(ge=0, le=_MAX_LEVEL)]
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_list)]
 Lines = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_lines)]
 
@@ -84,74 +88,217 @@ class Settings(BaseSettings):
     repository: str = _input(
         "owner/name of the repository in which the run ran.",
         shown="this repository",
-        flags=("github-repository", "run-github-repo"),
+        flags=("github-repository", "run-github-repo", "repo"),
     )
     lookup: Literal["auto", "true", "false"] = _input(
-        "Ask GitHub's API about the run (fork, legacy bucket): true, false, or auto: when an upload to S3 is for "
-        "another run than this job's; locate and staging_dir ask only with true.",
+        "Ask GitHub's API about the run (fork, legacy bucket): true, false, or auto: when a run in S3 is another one "
+        "than this job's; locate and staging_dir ask only with true.",
         default="auto",
         shown="auto",
     )
     release_type: str = _input("ci, dev, nightly, prerelease, dev-bkc or nightly-bkc.", shown="RELEASE_TYPE, else ci")
     artifact_group: str = _input(
-        "Single-stage matrix variant, e.g. gfx94X-dcgpu.", modes=(Mode.LOCATE, Mode.UPLOAD_BUILD)
+        "Single-stage matrix variant, e.g. gfx94X-dcgpu; in find-artifacts also a list.",
+        modes=(
+            Mode.LOCATE,
+            Mode.UPLOAD_BUILD,
+            Mode.UPLOAD_ARTIFACTS,
+            Mode.FETCH_ARTIFACTS,
+            Mode.FIND_ARTIFACTS,
+            Mode.COPY_ARTIFACTS,
+        ),
     )
     stage: str = _input(
-        "Multi-arch stage, e.g. math-libs.", modes=(Mode.LOCATE, Mode.UPLOAD_STAGE), flags=("stage-name",)
+        "Multi-arch stage, e.g. math-libs. upload-artifacts: what it makes, or all; fetch-artifacts: what it needs, or "
+        "all; copy-artifacts: a list, what they make.",
+        modes=(
+            Mode.LOCATE,
+            Mode.UPLOAD_STAGE,
+            Mode.UPLOAD_ARTIFACTS,
+            Mode.FETCH_ARTIFACTS,
+            Mode.COPY_ARTIFACTS,
+        ),
+        flags=("stage-name",),
     )
     family: str = _input(
         "GPU family of a per-arch stage, e.g. gfx1151; empty for a generic stage.",
-        modes=(Mode.LOCATE, Mode.UPLOAD_STAGE),
+        modes=(Mode.LOCATE, Mode.UPLOAD_STAGE, Mode.UPLOAD_ARTIFACTS),
         flags=("amdgpu-family",),
+    )
+    topology: str = _input(
+        "The build's topology, needed where a stage must become artifact names.",
+        modes=(Mode.UPLOAD_ARTIFACTS, Mode.FETCH_ARTIFACTS, Mode.COPY_ARTIFACTS),
+        shown="BUILD_TOPOLOGY.toml in the workspace",
+    )
+    families: Words = _input(
+        "GPU families: each stands for itself and its targets. Generic artifacts are always included.",
+        modes=SELECTING_MODES[1:],
+        default=(),
+        flags=("amdgpu-families",),
+    )
+    targets: Words = _input(
+        "GPU targets; gfx942 also means gfx942:xnack+. Generic artifacts are always included.",
+        modes=SELECTING_MODES[1:],
+        default=(),
+        flags=("amdgpu-targets", "amdgpu-target"),
+    )
+    generic_only: bool = _input(
+        "true leaves out the artifacts of one GPU.", modes=SELECTING_MODES[1:], default=False, shown="false"
+    )
+    artifacts: Words = _input(
+        "Globs over name, name_component or name_component_target, e.g. blas or blas_lib.",
+        modes=SELECTING_MODES,
+        default=(),
+    )
+    exclude_artifacts: Words = _input("The same, to leave out.", modes=SELECTING_MODES, default=())
+    exclude_components: Words = _input("Components to leave out, e.g. dbg, test.", modes=SELECTING_MODES, default=())
+    include_regex: Lines = _input(
+        "Regular expressions over archive names, one a line: fetch takes what matches one, find needs a match of each.",
+        modes=(Mode.FETCH_ARTIFACTS, Mode.FIND_ARTIFACTS),
+        default=(),
+        flags=("require-artifact",),
+    )
+    exclude_regex: Lines = _input(
+        "Regular expressions, one a line: archives to leave out.",
+        modes=(Mode.FETCH_ARTIFACTS, Mode.FIND_ARTIFACTS),
+        default=(),
+    )
+    if_missing: Literal["error", "warn", "ignore"] = _input(
+        "error, warn or ignore, when an artifact that was asked for by name is not there.",
+        modes=(Mode.FETCH_ARTIFACTS, Mode.COPY_ARTIFACTS),
+        default="error",
+        shown="error",
     )
     layout: Literal["auto", "single-stage", "multi-arch"] = _input(
         "single-stage, multi-arch, or auto: multi-arch in stage modes, else single-stage when artifact_group is set.",
+        modes=(Mode.LOCATE, *LOG_MODES),
         default="auto",
         shown="auto",
     )
     build_dir: str = _input(
         "The build tree, with logs/ and artifacts/.", modes=UPLOAD_MODES, default="build", shown="build"
     )
-    include: Lines = _input("Globs, one a line: log files to store, relative to logs/.", modes=UPLOAD_MODES, default=())
-    exclude: Lines = _input("Globs, one a line: log files to leave out.", modes=UPLOAD_MODES, default=())
+    path: str = _input(
+        "The folder with artifact directories and archives.",
+        modes=(Mode.UPLOAD_ARTIFACTS,),
+        shown="artifacts in build_dir",
+    )
+    output_dir: str = _input(
+        "Where the artifacts go; required.", modes=(Mode.FETCH_ARTIFACTS,), flags=("download-dir",)
+    )
+    extract: Literal["extract", "flatten", "bootstrap", "none"] = _input(
+        "extract: a folder an artifact; flatten: all merged into one tree; bootstrap: back into the build tree, with "
+        ".prebuilt markers; none: the archives.",
+        modes=(Mode.FETCH_ARTIFACTS,),
+        default="extract",
+        shown="extract",
+    )
+    cache_dir: str = _input(
+        "Keep verified archives in this folder, and take them from it; several jobs may share it.",
+        modes=(Mode.FETCH_ARTIFACTS,),
+        shown="none is kept",
+        flags=("download-cache-dir",),
+    )
+    require_digest: bool = _input(
+        "true makes an archive without a .sha256sum an error.",
+        modes=(Mode.FETCH_ARTIFACTS,),
+        default=False,
+        shown="false",
+    )
+    max_extracted_bytes: Annotated[int, Field(ge=1)] = _input(
+        "Bytes that one archive may extract to.",
+        modes=(Mode.FETCH_ARTIFACTS,),
+        default=_MAX_EXTRACTED_BYTES,
+        shown="64 GiB",
+    )
+    wait_seconds: Annotated[float, Field(ge=0, le=_MAX_WAIT_SECONDS)] = _input(
+        "Wait so long for the artifacts of a run that is still under way.",
+        modes=(Mode.FETCH_ARTIFACTS, Mode.FIND_ARTIFACTS),
+        default=0.0,
+        shown="0",
+    )
+    commit: str = _input("Commit whose runs are looked through, in full or short.", modes=(Mode.FIND_ARTIFACTS,))
+    branch: str = _input("Branch whose runs are looked through.", modes=(Mode.FIND_ARTIFACTS,))
+    workflow: str = _input(
+        "File name of the workflow whose runs are looked through.",
+        modes=(Mode.FIND_ARTIFACTS,),
+        default="multi_arch_ci.yml",
+        shown="multi_arch_ci.yml",
+    )
+    require_single_run: bool = _input(
+        "true: one run must hold everything; else the runs of one commit may hold it together.",
+        modes=(Mode.FIND_ARTIFACTS,),
+        default=False,
+        shown="false",
+    )
+    require_successful_run: bool = _input(
+        "true leaves out runs that did not succeed.", modes=(Mode.FIND_ARTIFACTS,), default=False, shown="false"
+    )
+    source_run_id: str = _input("The run to copy from.", modes=(Mode.COPY_ARTIFACTS,))
+    source_repository: str = _input(
+        "owner/name of the repository in which that run ran.", modes=(Mode.COPY_ARTIFACTS,), shown="this repository"
+    )
+    source_release_type: str = _input("That run's release type.", modes=(Mode.COPY_ARTIFACTS,), shown="release_type")
+    source_bucket: str = _input(
+        "Copy from this bucket instead of the one that the rule picks.",
+        modes=(Mode.COPY_ARTIFACTS,),
+        shown="bucket, else by the rule",
+    )
+    check: Literal["size", "stored", "read"] = _input(
+        "size: compare sizes; stored: also the SHA-256 that the service keeps; read: read every byte.",
+        modes=(Mode.VERIFY,),
+        default="stored",
+        shown="stored",
+    )
+    compression: Literal["zst", "xz"] = _input("zst or xz.", modes=(Mode.UPLOAD_ARTIFACTS,), default="zst", shown="zst")
+    compression_level: Annotated[_Level | None, BeforeValidator(_auto_is_none)] = _input(
+        "1 to 19 for zst, 0 to 9 for xz.", modes=(Mode.UPLOAD_ARTIFACTS,), default=None, shown="3 for zst, 6 for xz"
+    )
+    include: Lines = _input("Globs, one a line: log files to store, relative to logs/.", modes=LOG_MODES, default=())
+    exclude: Lines = _input("Globs, one a line: log files to leave out.", modes=LOG_MODES, default=())
     include_hidden: bool = _input(
         "false leaves out log files and folders whose name begins with a dot.",
-        modes=UPLOAD_MODES,
+        modes=LOG_MODES,
         default=True,
         shown="true",
     )
     if_no_files_found: Literal["", "error", "warn", "ignore"] = _input(
         "error, warn or ignore, when there is nothing to store.",
-        modes=UPLOAD_MODES,
+        modes=STORING_MODES,
         shown="error for artifacts, warn for logs and manifest",
     )
     on_conflict: Literal["overwrite", "error", "skip"] = _input(
         "When other bytes already lie under a key: overwrite (with a warning), error (nothing is stored) or skip.",
-        modes=UPLOAD_MODES,
+        modes=STORING_MODES,
         default="overwrite",
         shown="overwrite",
     )
     index: Literal["auto", "write", "none"] = _input(
         "Index pages: auto (where the server does not write them), write or none.",
-        modes=UPLOAD_MODES,
+        modes=LOG_MODES,
         default="auto",
         shown="auto",
     )
-    staging_dir: str = _input("Store into this folder instead of S3; needs no AWS account and no network.")
-    bucket: str = _input("Store in this bucket instead of the one that the rule picks.", shown="by the rule")
+    staging_dir: str = _input(
+        "Use this folder instead of S3; needs no AWS account and no network.", flags=("local-staging-dir",)
+    )
+    bucket: str = _input("Use this bucket instead of the one that the rule picks.", shown="by the rule")
     github_token: SecretStr = _input(
         "Token for the lookup; needs actions: read.", default=SecretStr(""), shown="${{ github.token }}"
     )
     job_status: Literal["", "success", "failure", "cancelled"] = _input(
-        "How the job went so far; artifacts of a build that did not succeed are not stored.",
-        modes=UPLOAD_MODES,
+        "How the job went so far; upload-build stores no artifacts of a build that did not succeed.",
+        modes=LOG_MODES,
         shown="${{ job.status }}",
     )
     dry_run: bool = _input(
-        "Say what would be stored, and store nothing.", modes=UPLOAD_MODES, default=False, shown="false"
+        "Say what would be done, and store or fetch nothing.",
+        modes=(*STORING_MODES, Mode.FETCH_ARTIFACTS),
+        default=False,
+        shown="false",
     )
     concurrency: Annotated[_Concurrency | None, BeforeValidator(_auto_is_none)] = _input(
-        f"Small objects in flight, 1 to {_MAX_CONCURRENCY}.", modes=UPLOAD_MODES, default=None, shown="auto"
+        f"Small objects in flight, 1 to {_MAX_CONCURRENCY}.", default=None, shown="auto"
     )
     summary: bool = _input("Write the job summary.", default=True, shown="true")
 
@@ -163,12 +310,23 @@ class Settings(BaseSettings):
     github_repository: str = _environment("GITHUB_REPOSITORY")
     github_run_attempt: str = _environment("GITHUB_RUN_ATTEMPT")
     github_run_id: str = _environment("GITHUB_RUN_ID")
+    github_server_url: str = _environment("GITHUB_SERVER_URL")
     github_workspace: str = _environment("GITHUB_WORKSPACE")
     is_pr_from_fork: str = _environment("IS_PR_FROM_FORK")
     release_type_environment: str = _environment("RELEASE_TYPE")
     runner_os: str = _environment("RUNNER_OS")
     runner_temp: str = _environment("RUNNER_TEMP")
     runner_workspace: str = _environment("RUNNER_WORKSPACE")
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """`stage`, where it may be a list."""
+        return _parts(_LIST_SEPARATOR.split(self.stage))
+
+    @property
+    def artifact_groups(self) -> tuple[str, ...]:
+        """`artifact_group`, where it may be a list."""
+        return _parts(_LIST_SEPARATOR.split(self.artifact_group))
 
     @model_validator(mode="before")
     @classmethod

@@ -82,13 +82,30 @@ def test_action_yml_is_a_container_action_made_of_this_checkout() -> None:
     assert {"name", "description", "branding"} <= set(action())
 
 
-@pytest.mark.parametrize("mode", Mode)
-@pytest.mark.parametrize("build", ["full", "missing"])
+_READING = {
+    Mode.FETCH_ARTIFACTS: {"stage": "all", "output_dir": "fetched"},
+    Mode.COPY_ARTIFACTS: {"stage": "all", "source_run_id": "99"},
+    Mode.VERIFY: {},
+}
+"""Modes that read what another stored, with inputs for that."""
+
+
+@pytest.mark.parametrize(
+    ("mode", "build"),
+    [*((mode, "full") for mode in Mode), *((mode, "missing") for mode in Mode if mode not in _READING)],
+)
 def test_a_mode_has_exactly_the_outputs_that_it_declares(tmp_path: Path, mode: Mode, build: str) -> None:
     if build == "full":
-        files = {"logs/a.log": "a", "artifacts/blas_lib_generic.tar.xz": "x"}
-        write_tree(tmp_path / "build", files)
-    context = make_context(tmp_path, mode, artifact_group="gfx94X-dcgpu", stage="math-libs", family="gfx1151")
+        artifact = {"artifact_manifest.txt": "stage\n", "stage/lib/libblas.so": "x"}
+        write_tree(tmp_path / "build", {"logs/a.log": "a", "artifacts/rand_lib_generic.tar.xz": "x"})
+        write_tree(tmp_path / "build/artifacts/blas_lib_generic", artifact)
+        for run_id in ("99", "100"):
+            stored = load_mode(Mode.UPLOAD_ARTIFACTS).run(
+                make_context(tmp_path, Mode.UPLOAD_ARTIFACTS, run_id=run_id, artifacts="blas", lookup="false")
+            )
+            assert stored.exit_code == 0
+    about = {"artifact_group": "gfx94X-dcgpu", "stage": "math-libs", "family": "gfx1151"}
+    context = make_context(tmp_path, mode, lookup="false", **_READING.get(mode, about))
     report = load_mode(mode).run(context)
     assert set(report.outputs) == set(load_mode(mode).OUTPUTS)
     outputs = render_outputs(report, report_path="x")

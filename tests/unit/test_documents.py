@@ -10,7 +10,7 @@ import pytest
 PROJECT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/workflow_outputs.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/artifacts.md", "docs/workflow_outputs.md"])
 def test_the_python_of_a_page_runs(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_job: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -18,12 +18,18 @@ def test_the_python_of_a_page_runs(
     logs = tmp_path / "build/logs"
     logs.mkdir(parents=True)
     (logs / "a.log").write_text("a", encoding="utf-8")
+    artifact = tmp_path / "out/local-linux/blas_lib_generic.tar.zst"
+    artifact.parent.mkdir(parents=True)
+    artifact.touch()
     blocks = re.findall(r"```python\n(.*?)```", (PROJECT / page).read_text(encoding="utf-8"), re.DOTALL)
     assert blocks
     for block in blocks:
         # A lookup asks GitHub, which a unit test does not.
         exec(compile(block.replace("lookup_workflow_run=True", "lookup_workflow_run=False"), page, "exec"), {})  # noqa: S102 - our own page
+    printed = capsys.readouterr().out
     if page == "README.md":
-        assert capsys.readouterr().out.startswith("https://therock-ci-artifacts.s3.amazonaws.com/12345-linux/logs/")
+        assert printed.startswith("https://therock-ci-artifacts.s3.amazonaws.com/12345-linux/logs/")
+    elif page == "docs/artifacts.md":
+        assert printed == "blas_lib_generic.tar.zst True\n"
     else:
         assert (tmp_path / "out/12345-linux/logs/gfx94X-dcgpu/a.log").read_text(encoding="utf-8") == "a"

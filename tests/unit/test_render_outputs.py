@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from _therock_utils._errors import IntegrityError, LocalFileError
+from _therock_utils._errors import IntegrityError, LocalFileError, OutputsError
 from _therock_utils._transfer_types import SkippedFile, UploadResult
 from fakes.reports import HOSTILE_NAMES, STAGING, at, conflict, failed, report, result_of, stored
 from therock_outputs.render_outputs import (
@@ -18,7 +19,7 @@ from therock_outputs.render_outputs import (
     render_document,
     render_outputs,
 )
-from therock_outputs.report import Part
+from therock_outputs.report import Part, Table
 
 
 def total_bytes(outputs: dict[str, str]) -> int:
@@ -195,3 +196,42 @@ def test_the_console_stays_short_with_twenty_one_thousand_files() -> None:
     assert len(lines) == 43
     assert "  left out: 20,980 more" in lines
     assert lines[-1] == "  NOT stored: 20,980 more"
+
+
+def test_the_console_uses_the_modes_own_verb() -> None:
+    it = report(
+        verb="fetched",
+        parts=(Part("Artifacts", "partly", 1, 1),),
+        result=UploadResult((stored("a.tar.zst"),), failed=(failed("b.tar.zst", OutputsError("cut")),)),
+    )
+    assert list(render_console(it)) == [
+        "fetched 1 object (1 B) under s3://therock-ci-artifacts/12345-linux",
+        "  Artifacts: partly, 1 file, 1 B",
+        "  NOT fetched b.tar.zst",
+    ]
+    dry = list(render_console(dataclasses.replace(it, dry_run=True)))
+    assert dry[:2] == [
+        "would fetch 1 object (1 B) under s3://therock-ci-artifacts/12345-linux",
+        "  Artifacts: would be fetched in part, 1 file, 1 B",
+    ]
+
+
+def test_the_console_shows_the_first_rows_of_a_table_and_counts_the_rest() -> None:
+    rows = tuple(("=", f"key{number}") for number in range(25))
+    lines = list(render_console(report(tables=(Table("Compared", ("state", "key"), rows, more=3),))))
+    assert lines[0] == "  Compared =  key0"
+    assert lines[-1] == "  Compared: 8 more"
+
+
+def test_where_no_run_was_found_the_outputs_about_it_are_empty() -> None:
+    it = report(root=None, verb="found")
+    outputs = render_outputs(it, report_path="")
+    assert [outputs[name] for name in ("bucket", "prefix", "s3_uri", "url")] == [""] * 4
+    document = json.loads(render_document(it))
+    assert [document[name] for name in ("bucket", "prefix", "run_id", "platform")] == [""] * 4
+    assert list(render_console(it)) == []
+
+
+def test_the_document_has_the_tables() -> None:
+    document = json.loads(render_document(report(tables=(Table("T", ("a", "b"), (("1", "2"),), more=4),))))
+    assert document["tables"] == [{"title": "T", "columns": ["a", "b"], "rows": [["1", "2"]], "more": 4}]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from fakes import markdown
 from fakes.reports import HOSTILE_NAMES, STAGING, at, conflict, failed, report, result_of, stored
 from therock_outputs.mode_names import Mode
 from therock_outputs.render_summary import render_failure, render_summary
-from therock_outputs.report import Part, Report
+from therock_outputs.report import Part, Report, Table
 from therock_outputs.runner import MAX_SUMMARY_BYTES
 
 WORKSPACE_FOLDER = Path("/github/workspace")
@@ -210,3 +211,43 @@ def test_an_error_without_a_report_is_told_whole() -> None:
         "### ❌ therock-outputs\n\n> **what**\n>\n> why\n>\n> remedy"
     )
     assert render_failure(OutputsError("what")) == "### ❌ therock-outputs\n\n> **what**"
+
+
+def test_a_table_is_folded_and_its_cells_are_text() -> None:
+    table = Table("Compared", ("key", "state"), (("a|b.log", "<b>differs</b>"), ("c`d", "missing")), more=7)
+    lines = rendered(report(tables=(table,))).splitlines()
+    assert "<details><summary>Compared: 9</summary>" in lines
+    assert lines[lines.index("| key | state |") + 1] == "|---|---|"
+    assert r"| `a\x7cb.log` | &lt;b>differs&lt;/b> |" in lines
+    assert "and 7 more" in lines
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_a_table_stays_a_table_whatever_its_cells_hold(name: str) -> None:
+    text = rendered(report(tables=(Table(name, ("key", name), ((name, name), ("x", "y"))),)))
+    assert [len(row) for row in _rows_of(markdown.cells(text))] == [2, 2, 2]
+    assert markdown.links(text) == []
+
+
+def _rows_of(cells: list[list[Any]]) -> list[list[Any]]:
+    """Cells in rows of two."""
+    return [cells[at : at + 2] for at in range(0, len(cells), 2)]
+
+
+def test_a_long_table_is_shortened_and_an_empty_one_is_left_out() -> None:
+    rows = tuple((f"key{number}", "same") for number in range(60))
+    text = rendered(report(tables=(Table("Compared", ("key", "state"), rows), Table("Nothing", ("key",), ()))))
+    assert "| `key49` | same |" in text
+    assert "key50" not in text
+    assert "and 10 more" in text
+    assert "Nothing" not in text
+
+
+def test_what_is_fetched_is_not_called_stored() -> None:
+    error = IntegrityError("the digest differs")
+    result = UploadResult(failed=(failed("a.tar.zst", error), failed("b.tar.zst", IncompleteError("cut"))))
+    text = rendered(report(verb="fetched", result=result, staging_dir=None))
+    assert "<details><summary>Not fetched: 2</summary>" in text
+    assert "Dry run: nothing was fetched." in rendered(report(verb="fetched", dry_run=True))
+    part = Part("Artifacts", "stored", 1, 10, at("a.tar.zst"))
+    assert "would be fetched" in rendered(report(verb="fetched", dry_run=True, parts=(part,)))

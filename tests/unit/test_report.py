@@ -10,8 +10,10 @@ from _therock_utils._errors import (
     CredentialsError,
     IncompleteError,
     IntegrityError,
+    LocalFileError,
     ServiceUnavailableError,
 )
+from _therock_utils._folder import BlockedPathError
 from _therock_utils._transfer_types import UploadResult
 from fakes.reports import at, failed, report, stored
 from therock_outputs.report import Part, error_of, has_one_cause, in_one_line
@@ -82,3 +84,10 @@ def test_several_causes_of_one_kind_keep_its_exit_code() -> None:
     error = error_of(UploadResult(failed=(failed("a", errors[0]), failed("b", errors[1]))))
     assert isinstance(error, ConflictError)
     assert (error.what, error.exit_code) == ("2 of 2 objects were not stored", 6)
+
+
+def test_a_kind_of_error_that_is_made_of_other_things_is_summed_up_by_the_one_above_it() -> None:
+    errors = [BlockedPathError(Path("a"), found=found, wanted="a folder") for found in ("a file", "a socket")]
+    error = error_of(UploadResult(failed=tuple(failed(str(error.path), error) for error in errors)))
+    assert type(error) is LocalFileError
+    assert error.exit_code == errors[0].exit_code

@@ -11,14 +11,21 @@ import pytest
 from _therock_utils import _github
 from _therock_utils._cancel import CancelToken
 from _therock_utils._errors import InputError
+from _therock_utils.s3_buckets import Repository
 from therock_outputs.command_line import load_settings
-from therock_outputs.run_target import RunTarget, resolve_target, single_root
+from therock_outputs.run_target import (
+    RunTarget,
+    resolve_source,
+    resolve_target,
+    root_of_record,
+    single_platform,
+    single_root,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from _therock_utils.s3_buckets import Repository
 
 pytestmark = pytest.mark.usefixtures("no_job")
 
@@ -264,3 +271,52 @@ def test_a_mode_that_takes_one_platform_refuses_a_list(monkeypatch: pytest.Monke
     assert single_root(one) is one.root
     with pytest.raises(InputError, match="platform is a list"):
         single_root(target(monkeypatch, "upload-stage", "--platform", "linux,windows"))
+
+
+def source(monkeypatch: pytest.MonkeyPatch, *arguments: str, **environment: str) -> RunTarget:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    settings, _warnings = load_settings(["copy-artifacts", "--lookup", "false", *arguments], os.environ)
+    return resolve_source(settings, CancelToken(), say=lambda _text: None)
+
+
+def test_a_copys_source_is_another_run_of_its_own_repository_and_release_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = source(monkeypatch, "--source-run-id", "7", "--repository", "ROCm/rocm-systems")
+    assert own.root.root().s3_uri == "s3://therock-ci-artifacts/7-linux"  # of this job's repository
+    other = source(monkeypatch, "--source-run-id", "7", "--source-repository", "ROCm/rocm-libraries")
+    assert other.root.root().s3_uri == "s3://therock-ci-artifacts-external/ROCm-rocm-libraries/7-linux"
+    nightly = source(monkeypatch, "--source-run-id", "7", "--source-release-type", "nightly", "--release-type", "dev")
+    assert nightly.root.bucket == "therock-nightly-artifacts"
+    assert source(monkeypatch, "--source-run-id", "7", "--release-type", "dev").root.bucket == "therock-dev-artifacts"
+
+
+def test_a_copys_source_is_in_the_bucket_that_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert source(monkeypatch, "--source-run-id", "7", "--bucket", "mine").root.bucket == "mine"
+    both = source(monkeypatch, "--source-run-id", "7", "--bucket", "mine", "--source-bucket", "theirs")
+    assert both.root.bucket == "theirs"
+
+
+def test_a_copy_needs_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="source_run_id"):
+        source(monkeypatch)
+
+
+def test_where_a_run_is_looked_for_there_is_no_root_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert target(monkeypatch, "find-artifacts", "--commit", "0123abc", GITHUB_RUN_ID="").roots == ()
+
+
+def test_a_record_decides_whose_the_run_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, _warnings = load_settings(["find-artifacts", "--release-type", "ci"], {})
+    repository = Repository.parse("rocm/therock")
+    record = {"repository": {"full_name": "ROCm/TheRock"}, "head_repository": {"full_name": "ROCm/TheRock"}}
+    root = root_of_record(settings, repository, record, run_id="7", platform="windows")
+    assert root.root().s3_uri == "s3://therock-ci-artifacts/7-windows"
+    forked = root_of_record(settings, repository, record | {"head_repository": None}, run_id="7", platform="linux")
+    assert forked.root().s3_uri == "s3://therock-ci-artifacts-external/ROCm-TheRock/7-linux"
+
+
+def test_one_platform_is_meant_or_it_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RUNNER_OS", raising=False)
+    assert single_platform(load_settings(["find-artifacts", "--platform", "windows"], {})[0]) == "windows"
+    with pytest.raises(InputError, match="platform is a list"):
+        single_platform(load_settings(["find-artifacts", "--platform", "windows,linux"], {})[0])

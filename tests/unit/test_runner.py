@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import sys
 from pathlib import Path
@@ -243,3 +244,26 @@ def test_the_process_own_streams_are_the_default(capsys: pytest.CaptureFixture[s
     Runner(in_actions=True, stdout=sys.stdout).say("x")
     Runner(in_actions=False).say("y")
     assert capsys.readouterr() == ("x\n", "y\n")
+
+
+def test_as_json_the_outputs_are_one_object_and_everything_else_is_said_on_stderr(tmp_path: Path) -> None:
+    stdout, stderr = io.StringIO(), io.StringIO()
+    runner = Runner(in_actions=True, output_file=tmp_path / "outputs", stdout=stdout, stderr=stderr)
+    runner.print_json()
+    runner.mask("secret")
+    with runner.group("work"):
+        runner.say("working")
+    runner.annotate("warning", "careful")
+    runner.set_outputs({"found": "true", "runs": '[{"id": 1}]', "url": "https://x/y", "odd": "[broken"[1:], "none": ""})
+    expected = {"found": True, "runs": [{"id": 1}], "url": "https://x/y", "odd": "broken", "none": ""}
+    assert json.loads(stdout.getvalue()) == expected
+    assert stderr.getvalue().splitlines() == ["working", "warning: careful"]
+    assert not (tmp_path / "outputs").exists()
+
+
+def test_as_json_a_text_that_only_looks_like_json_stays_text() -> None:
+    stdout = io.StringIO()
+    runner = Runner(in_actions=False, stdout=stdout, stderr=io.StringIO())
+    runner.print_json()
+    runner.set_outputs({"name": "[not json", "other": "{x"})
+    assert json.loads(stdout.getvalue()) == {"name": "[not json", "other": "{x"}

@@ -27,8 +27,37 @@ _SAMPLES: dict[str, tuple[str, Any]] = {
     "artifact_group": ("gfx94X-dcgpu", "gfx94X-dcgpu"),
     "stage": ("math-libs", "math-libs"),
     "family": ("gfx1151", "gfx1151"),
+    "topology": ("topology.toml", "topology.toml"),
+    "families": ("gfx94X-dcgpu;gfx1151", ("gfx94X-dcgpu", "gfx1151")),
+    "targets": ("gfx942, gfx1151", ("gfx942", "gfx1151")),
+    "generic_only": ("true", True),
+    "artifacts": ("blas_lib\nrand*", ("blas_lib", "rand*")),
+    "exclude_artifacts": ("fft", ("fft",)),
+    "exclude_components": ("dbg,test", ("dbg", "test")),
+    "include_regex": ("blas_(lib|run)_.*, x\n^rand", ("blas_(lib|run)_.*, x", "^rand")),
+    "exclude_regex": ("_dbg_", ("_dbg_",)),
+    "if_missing": ("warn", "warn"),
     "layout": ("single-stage", "single-stage"),
     "build_dir": ("out/build dir", "out/build dir"),
+    "path": ("out/artifacts", "out/artifacts"),
+    "output_dir": ("fetched", "fetched"),
+    "extract": ("flatten", "flatten"),
+    "cache_dir": ("cache", "cache"),
+    "require_digest": ("true", True),
+    "max_extracted_bytes": ("1000", 1000),
+    "wait_seconds": ("1.5", 1.5),
+    "commit": ("0123abc", "0123abc"),
+    "branch": ("main", "main"),
+    "workflow": ("ci.yml", "ci.yml"),
+    "require_single_run": ("true", True),
+    "require_successful_run": ("true", True),
+    "source_run_id": ("99", "99"),
+    "source_repository": ("ROCm/rocm-systems", "ROCm/rocm-systems"),
+    "source_release_type": ("dev", "dev"),
+    "source_bucket": ("other-bucket", "other-bucket"),
+    "check": ("read", "read"),
+    "compression": ("xz", "xz"),
+    "compression_level": ("9", 9),
     "include": ("*.log\n\n a,b/** \r\n", ("*.log", "a,b/**")),
     "exclude": ("*.tmp", ("*.tmp",)),
     "include_hidden": ("false", False),
@@ -123,6 +152,12 @@ def test_files_of_the_checkout_are_not_read(monkeypatch: pytest.MonkeyPatch, tmp
     (tmp_path / ".env").write_text("INPUT_BUCKET=evil\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     assert load(monkeypatch, "locate").bucket == ""
+
+
+def test_a_stage_and_a_group_may_be_lists_where_a_mode_takes_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load(monkeypatch, "copy-artifacts", INPUT_STAGE="a, b\nc", INPUT_ARTIFACT_GROUP="gfx1;gfx2")
+    assert settings.stages == ("a", "b", "c")
+    assert settings.artifact_groups == ("gfx1", "gfx2")
 
 
 @pytest.mark.parametrize(("text", "expected"), [("auto", None), ("1", 1), ("256", 256)])

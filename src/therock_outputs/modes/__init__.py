@@ -17,6 +17,11 @@ _MODULES = {
     Mode.LOCATE: "locate",
     Mode.UPLOAD_BUILD: "upload_build",
     Mode.UPLOAD_STAGE: "upload_stage",
+    Mode.UPLOAD_ARTIFACTS: "upload_artifacts",
+    Mode.FETCH_ARTIFACTS: "fetch_artifacts",
+    Mode.FIND_ARTIFACTS: "find_artifacts",
+    Mode.COPY_ARTIFACTS: "copy_artifacts",
+    Mode.VERIFY: "verify",
 }
 
 
