@@ -1,4 +1,4 @@
-"""The two command lines of the README do what it says, in a fresh copy of the project."""
+"""The command lines of the README do what it says, in a fresh copy of the project."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def copy(tmp_path: Path) -> Path:
         source = PROJECT / name
         if source.is_file():  # deleted ones are still listed
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, folder / name)
+            shutil.copy2(source, folder / name, follow_symlinks=False)
     return folder
 
 
@@ -63,13 +63,14 @@ def at_a_terminal(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_readme_has_two_command_lines() -> None:
-    first, second = command_lines()
+def test_the_readme_has_these_command_lines() -> None:
+    first, *artifacts, last = command_lines()
     assert "upload-stage" in first
-    assert second == ".ci/test"
+    assert [line.split()[1] for line in artifacts] == ["upload-artifacts", "fetch-artifacts", "verify"]
+    assert last == ".ci/test"
 
 
-def test_the_first_line_installs_and_stores_the_example_build_and_prints_its_links(copy: Path) -> None:
+def test_the_lines_install_store_the_example_build_and_bring_its_artifacts_back(copy: Path) -> None:
     line = command_lines()[0]
     done = at_a_terminal(line, copy)
     assert done.returncode == 0, done.stderr
@@ -81,9 +82,20 @@ def test_the_first_line_installs_and_stores_the_example_build_and_prints_its_lin
     assert outputs["log_url"] == page
     assert outputs["file_count"] == str(len(stored))
     assert str(folder) in done.stderr
+    store, fetch, verify = command_lines()[1:-1]
+    done = at_a_terminal(store, copy)
+    assert done.returncode == 0, done.stderr
+    done = at_a_terminal(fetch, copy)
+    assert done.returncode == 0, done.stderr
+    program = copy / "rocm/bin/rocblas-bench"
+    assert program.is_symlink()
+    assert subprocess.run([program], check=True, capture_output=True, text=True).stdout == "rocblas-bench 5.1.0\n"
+    done = at_a_terminal(verify, copy)
+    assert done.returncode == 0, done.stderr
+    assert dict(line.split("=", 1) for line in done.stdout.splitlines())["verified"] == "true"
 
 
-def test_the_second_line_makes_its_environment_and_finds_the_tests(copy: Path) -> None:
-    done = at_a_terminal(f"{command_lines()[1]} --collect-only -q", copy)
+def test_the_last_line_makes_its_environment_and_finds_the_tests(copy: Path) -> None:
+    done = at_a_terminal(f"{command_lines()[-1]} --collect-only -q", copy)
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     assert "tests/unit/test_text_safety.py::" in done.stdout

@@ -1,0 +1,2 @@
+#pragma once
+int rocblas_k0(int x);
