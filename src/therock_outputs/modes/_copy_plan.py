@@ -1,0 +1,233 @@
+"""What copy-artifacts is asked for, and what the source run has of it. Pure but for `read_request`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from _therock_utils._errors import InputError, NotFoundError
+from _therock_utils.artifact_names import GENERIC, ArchiveName
+from therock_outputs.artifact_selection import Choice, Selection, choose, make_selection
+from therock_outputs.mode_names import Mode
+from therock_outputs.modes._fetch_plan import DEFAULT_TOPOLOGY, some_of
+from therock_outputs.modes._producers import ALL_STAGES
+from therock_outputs.text_safety import count, visible
+from therock_outputs.topology import load_topology
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from _therock_utils.workflow_outputs import WorkflowOutputRoot
+    from therock_outputs.context import Context
+    from therock_outputs.modes._fetch_plan import RunContents
+    from therock_outputs.run_records import RunRecord
+    from therock_outputs.settings import Settings
+    from therock_outputs.topology import Topology
+
+RECORD_MODES: Final = (str(Mode.UPLOAD_ARTIFACTS), str(Mode.COPY_ARTIFACTS))
+"""Modes whose records say which stage an archive is from."""
+
+_SELECTORS: Final = ("stage", "artifacts", "families", "targets", "generic_only", "artifact_group")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for. `stages`: () where no stage decides; `topology`: None where the source's records say it."""
+
+    selection: Selection
+    notices: tuple[str, ...] = ()
+    stages: tuple[str, ...] = ()
+    takes_all: bool = False
+    topology: Topology | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StageArchives:
+    """File names of the archives of one stage that the source run has; `lacking`: what it should have, in words.
+
+    `makes_nothing`: the stage makes nothing on this platform. `has_targets`: it makes artifacts of single GPUs.
+    """
+
+    stage: str
+    archives: frozenset[str]
+    lacking: tuple[str, ...] = ()
+    makes_nothing: bool = False
+    has_targets: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Archives to copy, sorted; `per_stage` has each stage's. `missing` was asked for by name and is not there."""
+
+    archives: tuple[ArchiveName, ...]
+    missing: tuple[str, ...] = ()
+    per_stage: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
+
+
+def read_request(context: Context, *, platform: str) -> Request:
+    """Check the settings, and read the topology where a stage is asked for and it is there.
+
+    Raises InputError for settings that cannot be used, and for a topology that is malformed, or named and not there.
+    """
+    settings = context.settings
+    _check_selectors(settings)
+    stages = tuple(dict.fromkeys(settings.stages))
+    takes_all = ALL_STAGES in stages
+    topology = None
+    if stages and not takes_all:
+        path = context.workspace.resolve(settings.topology or DEFAULT_TOPOLOGY, what="topology")
+        if settings.topology or os.path.lexists(path):
+            topology = load_topology(path)
+            topology.produced_by(stages, platform=platform)  # an unknown stage is told before anything is listed
+    selection, notices = make_selection(
+        artifacts=settings.artifacts,
+        exclude_artifacts=settings.exclude_artifacts,
+        exclude_components=settings.exclude_components,
+        families=settings.families,
+        targets=settings.targets,
+        groups=settings.artifact_groups,
+        generic_only=settings.generic_only,
+    )
+    return Request(selection, notices, () if takes_all else stages, takes_all, topology)
+
+
+def _check_selectors(settings: Settings) -> None:
+    if not any(getattr(settings, name) for name in _SELECTORS):
+        raise InputError(
+            f"mode {settings.mode} needs to be told which artifacts to copy",
+            remedy=f"Set one of {', '.join(_SELECTORS)}; stage: {ALL_STAGES} means everything in the run.",
+        )
+    if settings.generic_only and (settings.families or settings.targets):
+        raise InputError(
+            "generic_only leaves out what families and targets ask for",
+            remedy="Set generic_only, or families and targets: generic artifacts are always included.",
+        )
+
+
+def check_roots(source: WorkflowOutputRoot, destination: WorkflowOutputRoot, *, is_staged: bool) -> None:
+    """Raise InputError where a run would be copied to itself; in a staging folder the bucket plays no part."""
+    if source.prefix == destination.prefix and (is_staged or source.bucket == destination.bucket):
+        raise InputError(
+            f"{source.root().s3_uri} cannot be copied to itself",
+            remedy="source_run_id is the run to copy from, and run_id the one to copy to.",
+        )
+
+
+def stages_by_topology(
+    topology: Topology, stages: Iterable[str], available: Iterable[str], *, platform: str
+) -> tuple[StageArchives, ...]:
+    """Each stage's archives among `available`, by what it makes on `platform`."""
+    parsed = {name: archive for name, archive in ((name, ArchiveName.parse(name)) for name in available) if archive}
+    found = []
+    for stage in stages:
+        produced = topology.produced_by([stage], platform=platform)
+        names = {artifact.name for artifact in produced}
+        archives = frozenset(name for name, archive in parsed.items() if archive.artifact.name in names)
+        present = {parsed[name].artifact.name for name in archives}
+        found.append(
+            StageArchives(
+                stage,
+                archives,
+                lacking=tuple(
+                    artifact.name
+                    for artifact in produced
+                    if artifact.is_certain_on(platform) and artifact.name not in present
+                ),
+                makes_nothing=not produced,
+                has_targets=any(artifact.is_per_target for artifact in produced),
+            )
+        )
+    return tuple(found)
+
+
+def stages_by_records(
+    records: Iterable[RunRecord], stages: Iterable[str], available: Iterable[str], *, prefix: str
+) -> tuple[StageArchives, ...]:
+    """Each stage's archives among `available`, by what the records of the run of `prefix` say. Pure."""
+    records, available = tuple(records), frozenset(available)
+    found = []
+    for stage in stages:
+        named = [name for record in records for name in _recorded_archives(record, stage, prefix)]
+        archives = [archive for archive in map(ArchiveName.parse, named) if archive is not None]
+        names = frozenset(map(str, archives))
+        found.append(
+            StageArchives(
+                stage,
+                names & available,
+                lacking=tuple(sorted(names - available)),
+                has_targets=any(archive.artifact.target != GENERIC for archive in archives),
+            )
+        )
+    return tuple(found)
+
+
+def _recorded_archives(record: RunRecord, stage: str, prefix: str) -> Iterable[str]:
+    """Names directly in the run that `record` says are of `stage`."""
+    if record.mode == Mode.COPY_ARTIFACTS:
+        return record.per_stage.get(stage, ())
+    if record.subject != stage and not record.subject.startswith(f"{stage}/"):
+        return ()
+    return (item.key[len(prefix) + 1 :] for item in record.objects)
+
+
+def choose_archives(request: Request, contents: RunContents, stages: Sequence[StageArchives]) -> Chosen:
+    """Which archives are wanted, and what of it the source run does not have."""
+    if not request.stages:
+        choice = choose(request.selection, contents.archives)
+        per_stage = {ALL_STAGES: tuple(map(str, choice.chosen))} if request.takes_all else {}
+        return Chosen(choice.chosen, choice.missing, per_stage)
+    choice = choose(request.selection, sorted({name for stage in stages for name in stage.archives}))
+    chosen = frozenset(map(str, choice.chosen))
+    missing = [f"stage {visible(stage.stage)}" for stage in stages if not stage.archives and not stage.makes_nothing]
+    missing += _missing_of_stages(choice, request.selection, stages)
+    notices = [
+        f"stage {visible(stage.stage)} makes no artifact for this platform" for stage in stages if stage.makes_nothing
+    ]
+    notices += [
+        f"stage {visible(stage.stage)} should also have {some_of(map(visible, stage.lacking))}: the source run has no "
+        "archive of that"
+        for stage in stages
+        if stage.archives and stage.lacking
+    ]
+    return Chosen(
+        choice.chosen,
+        tuple(missing),
+        {stage.stage: tuple(sorted(stage.archives & chosen)) for stage in stages},
+        tuple(notices),
+    )
+
+
+def _missing_of_stages(choice: Choice, selection: Selection, stages: Iterable[StageArchives]) -> Iterable[str]:
+    """What `choice` misses, but no GPU target where none of the stages makes anything for one GPU."""
+    if any(stage.has_targets for stage in stages):
+        return choice.missing
+    return [word for word in choice.missing if word in selection.artifacts]
+
+
+def missing_error(chosen: Chosen, contents: RunContents) -> NotFoundError | None:
+    """The error of what was asked for by name and is not there; None where all is."""
+    if not chosen.missing:
+        return None
+    return NotFoundError(
+        f"the source run has nothing for {some_of(map(visible, chosen.missing))}",
+        why=_there(contents),
+        remedy="Correct the selectors, or set if_missing: warn (or ignore) to copy what is there.",
+    )
+
+
+def nothing_error(chosen: Chosen, contents: RunContents) -> NotFoundError | None:
+    """The error of nothing to copy; None where there is something."""
+    if chosen.archives:
+        return None
+    return NotFoundError(
+        "nothing to copy: the selectors leave no archive of the source run",
+        why=_there(contents),
+        remedy="If that is expected here, set if_no_files_found: warn (or ignore).",
+    )
+
+
+def _there(contents: RunContents) -> str:
+    names = sorted(contents.archives)
+    return f"it has {count(len(names), 'archive')}: {some_of(names)}" if names else "it has no artifact archive at all"
