@@ -98,7 +98,7 @@ class Folder:
         folder = cls.open(root, create=create)
         for segment in segments:
             with folder:
-                folder = folder._enter(segment, create=create)  # noqa: SLF001 - its own class
+                folder = folder.enter(segment, create=create)
         return folder
 
     def __enter__(self) -> Self:
@@ -114,6 +114,17 @@ class Folder:
     def descriptor(self) -> int | None:
         """The open folder; None where the platform has no such descriptors."""
         return self._descriptor
+
+    def enter(self, name: str, *, create: bool = False) -> Folder:
+        """The folder `name` in this one, through no symbolic link. Raises as `open_below` does."""
+        try:
+            return self._open_child(name)
+        except FileNotFoundError:
+            if not create:
+                raise
+        with suppress(FileExistsError):  # another process was first
+            os.mkdir(self._at(name), dir_fd=self._descriptor)
+        return self._open_child(name)
 
     def lookup(self, name: str) -> os.stat_result | None:
         """What lies under `name`, not following it; None where there is nothing. Raises OSError."""
@@ -145,16 +156,6 @@ class Folder:
 
     def _at(self, name: str) -> str | Path:
         return name if self._descriptor is not None else self.path / name
-
-    def _enter(self, name: str, *, create: bool) -> Folder:
-        try:
-            return self._open_child(name)
-        except FileNotFoundError:
-            if not create:
-                raise
-        with suppress(FileExistsError):  # another process was first
-            os.mkdir(self._at(name), dir_fd=self._descriptor)
-        return self._open_child(name)
 
     def _open_child(self, name: str) -> Folder:
         path = self.path / name

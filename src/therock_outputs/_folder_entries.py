@@ -19,7 +19,7 @@ def enter(parent: Folder, name: str, *, create: bool = False) -> Folder:
     Raises BlockedPathError where a file or link is there, FileNotFoundError where nothing is and `create` is false.
     """
     is_new = create and _make_folder(parent, name)
-    folder = parent._enter(name, create=False)  # noqa: SLF001 - the library's own step of Folder.open_below
+    folder = parent.enter(name)
     if is_new:
         target = folder.path if folder.descriptor is None else folder.descriptor
         os.chmod(target, FOLDER_MODE)  # noqa: PTH101 - by descriptor, whatever the umask took away

@@ -73,13 +73,18 @@ def resolve_source(settings: Settings, cancel: CancelToken, *, say: Callable[[st
     if not settings.source_run_id:
         message = f"mode {settings.mode} needs source_run_id"
         raise InputError(message, remedy="Give the number of the run to copy from.")
+    return resolve_target(source_settings(settings), cancel, say=say)
+
+
+def source_settings(settings: Settings) -> Settings:
+    """The settings as if the run that is copied were the one that is meant."""
     source = {
         "run_id": settings.source_run_id,
         "repository": settings.source_repository,
         "release_type": settings.source_release_type or settings.release_type,
         "bucket": settings.source_bucket or settings.bucket,
     }
-    return resolve_target(settings.model_copy(update=source), cancel, say=say)
+    return settings.model_copy(update=source)
 
 
 def root_of_record(

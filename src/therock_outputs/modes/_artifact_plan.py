@@ -20,9 +20,8 @@ from _therock_utils.artifact_names import SIDECAR_EXTENSION, ArchiveName, Artifa
 from therock_outputs.artifact_selection import choose, make_selection
 from therock_outputs.modes._build_tree import FOLDER, BuildTree, if_missing
 from therock_outputs.modes._plan import PlannedPart
-from therock_outputs.modes._producers import ALL_STAGES
+from therock_outputs.modes._selectors import ALL_STAGES, DEFAULT_TOPOLOGY, topology_of
 from therock_outputs.text_safety import count, visible
-from therock_outputs.topology import load_topology
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from therock_outputs.context import Context
 
 ARTIFACTS: Final = "Artifacts"
-DEFAULT_TOPOLOGY: Final = "BUILD_TOPOLOGY.toml"
 _SHOWN_NAMES: Final = 10
 
 
@@ -80,13 +78,13 @@ class StageArtifacts:
         settings = context.settings
         if settings.stage in {"", ALL_STAGES}:
             return cls()
-        path = context.workspace.resolve(settings.topology or DEFAULT_TOPOLOGY, what="topology")
-        if not settings.topology and not os.path.lexists(path):
+        topology = topology_of(context, is_needed=False)
+        if topology is None:
             return cls(
-                notice=f"there is no topology {context.workspace.shown(path)}: all artifacts are taken, whichever "
+                notice=f"there is no topology {DEFAULT_TOPOLOGY} in the workspace: all artifacts are taken, whichever "
                 "stage made them, and none is missed"
             )
-        produced = load_topology(path).produced_by([settings.stage], platform=root.platform)
+        produced = topology.produced_by([settings.stage], platform=root.platform)
         certain = sorted(artifact.name for artifact in produced if artifact.is_certain_on(root.platform))
         return cls(frozenset(artifact.name for artifact in produced), tuple(certain))
 

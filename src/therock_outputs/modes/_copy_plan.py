@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from _therock_utils._errors import InputError, NotFoundError
 from _therock_utils.artifact_names import GENERIC, ArchiveName
-from therock_outputs.artifact_selection import Choice, Selection, choose, make_selection
+from therock_outputs.artifact_selection import Choice, Selection, choose
 from therock_outputs.mode_names import Mode
-from therock_outputs.modes._fetch_plan import DEFAULT_TOPOLOGY, some_of
-from therock_outputs.modes._producers import ALL_STAGES
-from therock_outputs.text_safety import count, visible
-from therock_outputs.topology import load_topology
+from therock_outputs.modes._selectors import ALL_STAGES, check_selectors, selection_of, some_of, there_is, topology_of
+from therock_outputs.text_safety import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +19,6 @@ if TYPE_CHECKING:
     from therock_outputs.context import Context
     from therock_outputs.modes._fetch_plan import RunContents
     from therock_outputs.run_records import RunRecord
-    from therock_outputs.settings import Settings
     from therock_outputs.topology import Topology
 
 RECORD_MODES: Final = (str(Mode.UPLOAD_ARTIFACTS), str(Mode.COPY_ARTIFACTS))
@@ -72,38 +68,16 @@ def read_request(context: Context, *, platform: str) -> Request:
     Raises InputError for settings that cannot be used, and for a topology that is malformed, or named and not there.
     """
     settings = context.settings
-    _check_selectors(settings)
+    check_selectors(settings, _SELECTORS, purpose="copy")
     stages = tuple(dict.fromkeys(settings.stages))
     takes_all = ALL_STAGES in stages
     topology = None
     if stages and not takes_all:
-        path = context.workspace.resolve(settings.topology or DEFAULT_TOPOLOGY, what="topology")
-        if settings.topology or os.path.lexists(path):
-            topology = load_topology(path)
+        topology = topology_of(context, is_needed=False)
+        if topology is not None:
             topology.produced_by(stages, platform=platform)  # an unknown stage is told before anything is listed
-    selection, notices = make_selection(
-        artifacts=settings.artifacts,
-        exclude_artifacts=settings.exclude_artifacts,
-        exclude_components=settings.exclude_components,
-        families=settings.families,
-        targets=settings.targets,
-        groups=settings.artifact_groups,
-        generic_only=settings.generic_only,
-    )
+    selection, notices = selection_of(settings)
     return Request(selection, notices, () if takes_all else stages, takes_all, topology)
-
-
-def _check_selectors(settings: Settings) -> None:
-    if not any(getattr(settings, name) for name in _SELECTORS):
-        raise InputError(
-            f"mode {settings.mode} needs to be told which artifacts to copy",
-            remedy=f"Set one of {', '.join(_SELECTORS)}; stage: {ALL_STAGES} means everything in the run.",
-        )
-    if settings.generic_only and (settings.families or settings.targets):
-        raise InputError(
-            "generic_only leaves out what families and targets ask for",
-            remedy="Set generic_only, or families and targets: generic artifacts are always included.",
-        )
 
 
 def check_roots(source: WorkflowOutputRoot, destination: WorkflowOutputRoot, *, is_staged: bool) -> None:
@@ -212,7 +186,7 @@ def missing_error(chosen: Chosen, contents: RunContents) -> NotFoundError | None
         return None
     return NotFoundError(
         f"the source run has nothing for {some_of(map(visible, chosen.missing))}",
-        why=_there(contents),
+        why=there_is(contents.archives),
         remedy="Correct the selectors, or set if_missing: warn (or ignore) to copy what is there.",
     )
 
@@ -223,11 +197,6 @@ def nothing_error(chosen: Chosen, contents: RunContents) -> NotFoundError | None
         return None
     return NotFoundError(
         "nothing to copy: the selectors leave no archive of the source run",
-        why=_there(contents),
+        why=there_is(contents.archives),
         remedy="If that is expected here, set if_no_files_found: warn (or ignore).",
     )
-
-
-def _there(contents: RunContents) -> str:
-    names = sorted(contents.archives)
-    return f"it has {count(len(names), 'archive')}: {some_of(names)}" if names else "it has no artifact archive at all"

@@ -11,7 +11,8 @@ from _therock_utils._errors import IntegrityError, OutputsError
 from _therock_utils._sidecar import MAX_SIDECAR_BYTES, parse_sidecar
 from _therock_utils._transfer_types import FailedItem, StoredBytes, StoredObject, UploadResult
 from therock_outputs.modes._copy_conflicts import Unit, overshadowed, plan_copies
-from therock_outputs.modes._fetch_plan import read_listing, some_of
+from therock_outputs.modes._fetch_plan import read_listing
+from therock_outputs.modes._selectors import some_of
 from therock_outputs.text_safety import count
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from _therock_utils._errors import InputError, IntegrityError, NotFoundError, Ou
 from _therock_utils._keys import quote
 from _therock_utils._sidecar import MAX_SIDECAR_BYTES, parse_sidecar, sidecar_name
 from _therock_utils.artifact_names import COMPONENTS, FAMILIES, GENERIC, SIDECAR_EXTENSION, ArchiveName
-from therock_outputs.artifact_selection import Selection, choose, make_selection
-from therock_outputs.modes._producers import ALL_STAGES, have_all_finished, lacking_artifacts
+from therock_outputs.artifact_selection import Selection, choose
+from therock_outputs.modes._producers import have_all_finished, lacking_artifacts
+from therock_outputs.modes._selectors import ALL_STAGES, check_selectors, selection_of, some_of, there_is, topology_of
 from therock_outputs.run_target import single_root
-from therock_outputs.text_safety import count
-from therock_outputs.topology import load_topology
+from therock_outputs.text_safety import visible
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -23,12 +23,9 @@ if TYPE_CHECKING:
     from _therock_utils.workflow_outputs import WorkflowOutputRoot
     from therock_outputs.artifact_selection import Choice
     from therock_outputs.context import Context
-    from therock_outputs.settings import Settings
     from therock_outputs.topology import Topology, TopologyArtifact
 
-DEFAULT_TOPOLOGY: Final = "BUILD_TOPOLOGY.toml"
 _SELECTORS: Final = ("stage", "artifacts", "families", "targets", "generic_only", "artifact_group", "include_regex")
-_SHOWN_NAMES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,44 +78,22 @@ def read_request(context: Context) -> Request:
     Raises InputError for settings that cannot be used, and for a topology that is not there or malformed.
     """
     settings = context.settings
-    _check_selectors(settings)
-    stages = settings.stages
-    topology: Topology | None = None
-    needed: tuple[TopologyArtifact, ...] | None = None
-    if stages and ALL_STAGES not in stages:
-        topology = load_topology(context.workspace.resolve(settings.topology or DEFAULT_TOPOLOGY, what="topology"))
-        needed = topology.inbound_of(stages, platform=single_root(context.target).platform)
-    selection, notices = make_selection(
-        names=None if needed is None else [artifact.name for artifact in needed],
-        artifacts=settings.artifacts,
-        exclude_artifacts=settings.exclude_artifacts,
-        exclude_components=settings.exclude_components,
-        families=settings.families,
-        targets=settings.targets,
-        groups=settings.artifact_groups,
-        generic_only=settings.generic_only,
-        include_regex=settings.include_regex,
-        exclude_regex=settings.exclude_regex,
-    )
-    by_name = needed is None or bool(settings.artifacts or settings.include_regex)
-    return Request(selection, notices, stages, topology, needed, asks_by_name=by_name)
-
-
-def _check_selectors(settings: Settings) -> None:
     if not settings.output_dir:
         raise InputError(
             f"mode {settings.mode} needs output_dir", remedy="Say where the artifacts go, e.g. output_dir: build."
         )
-    if not any(getattr(settings, name) for name in _SELECTORS):
-        raise InputError(
-            f"mode {settings.mode} needs to be told which artifacts to fetch",
-            remedy=f"Set one of {', '.join(_SELECTORS)}; stage: {ALL_STAGES} means everything in the run.",
-        )
-    if settings.generic_only and (settings.families or settings.targets):
-        raise InputError(
-            "generic_only leaves out what families and targets ask for",
-            remedy="Set generic_only, or families and targets: generic artifacts are always included.",
-        )
+    check_selectors(settings, _SELECTORS, purpose="fetch")
+    stages = settings.stages
+    topology: Topology | None = None
+    needed: tuple[TopologyArtifact, ...] | None = None
+    if stages and ALL_STAGES not in stages:
+        topology = topology_of(context, is_needed=True)
+        assert topology is not None, "it is needed"  # noqa: S101 - for the type checker
+        needed = topology.inbound_of(stages, platform=single_root(context.target).platform)
+    names = None if needed is None else [artifact.name for artifact in needed]
+    selection, notices = selection_of(settings, names=names, by_file_name=True)
+    by_name = needed is None or bool(settings.artifacts or settings.include_regex)
+    return Request(selection, notices, stages, topology, needed, asks_by_name=by_name)
 
 
 def read_listing(objects: Iterable[tuple[str, int]]) -> RunContents:
@@ -139,7 +114,7 @@ def what_is_lacking(request: Request, contents: RunContents, choice: Choice, rec
     """What a wait is for, in words; "" where nothing is lacking."""
     if contents.is_empty:
         return "the run has no outputs yet"
-    lacking = [*map(_shown, choice.missing)]
+    lacking = [*map(visible, choice.missing)]
     if request.topology is not None and request.needed is not None:
         lacking += lacking_artifacts(
             [artifact for artifact in request.needed if _can_be_chosen(artifact, request.selection)],
@@ -177,12 +152,12 @@ def missing_error(request: Request, contents: RunContents, choice: Choice, waite
     `waited_for` is what was still lacking after a wait, "" without one.
     """
     if choice.missing:
-        what = f"the run has nothing for {some_of(map(_shown, choice.missing))}"
+        what = f"the run has nothing for {some_of(map(visible, choice.missing))}"
     elif not choice.chosen and request.asks_by_name:
         what = "the run has no artifact archive that the selectors match"
     else:
         return None
-    there = f"it has {_counted(contents.archives)}" if contents.archives else "it has no artifact archive at all"
+    there = there_is(contents.archives)
     if waited_for:
         there += f"; wait_seconds are over, and still lacking: {waited_for}"
     return NotFoundError(
@@ -204,12 +179,12 @@ def notice_of_stage(request: Request, choice: Choice) -> str:
     ]
     if not lacking:
         return ""
-    return f"{stage_words(request.stages)} also needs {some_of(map(_shown, lacking))}: the run has no archive of that"
+    return f"{stage_words(request.stages)} also needs {some_of(map(visible, lacking))}: the run has no archive of that"
 
 
 def stage_words(stages: Sequence[str]) -> str:
     """`stage a`, or `stage a, b`."""
-    return f"stage {', '.join(map(_shown, stages))}"
+    return f"stage {', '.join(map(visible, stages))}"
 
 
 def wanted_archives(choice: Choice, contents: RunContents, root: WorkflowOutputRoot) -> tuple[Wanted, ...]:
@@ -234,19 +209,3 @@ def digest_in(answer: StoredBytes | OutputsError | None, wanted: Wanted) -> str 
         why=f"its {len(answer.data)} bytes begin with {quote(answer.data[:MAX_SIDECAR_BYTES].decode('latin-1'))}",
         remedy="Store the archive and its digest again.",
     )
-
-
-def some_of(words: Iterable[str]) -> str:
-    """`words` in one line, the first 20 and the number of the others."""
-    words = list(words)
-    more = len(words) - _SHOWN_NAMES
-    return ", ".join(words[:_SHOWN_NAMES]) + (f", and {more:,} more" if more > 0 else "")
-
-
-def _counted(archives: Iterable[str]) -> str:
-    names = sorted(archives)
-    return f"{count(len(names), 'archive')}: {some_of(names)}"
-
-
-def _shown(word: str) -> str:
-    return word if word.isascii() and word.isprintable() else quote(word)

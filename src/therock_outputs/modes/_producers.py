@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from _therock_utils._keys import quote
 from _therock_utils.artifact_names import GENERIC, is_known_family, matches_target, targets_of
 from therock_outputs.mode_names import Mode
+from therock_outputs.modes._selectors import ALL_STAGES
+from therock_outputs.text_safety import visible
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from _therock_utils.storage_backend import StorageBackend
     from _therock_utils.workflow_outputs import WorkflowOutputRoot
     from therock_outputs.topology import Topology, TopologyArtifact
-
-ALL_STAGES: Final = "all"
-"""What the input `stage` says for every stage, and so what the record of such an upload is called."""
 
 _NOT_IN_A_RECORD_NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")  # as the uploading modes name their records
 
@@ -52,16 +50,16 @@ def lacking_artifacts(
     lacking = []
     for artifact in needed:
         producers = topology.producers_of(artifact.name)
-        stages = f" (stage {' or '.join(map(_shown, producers))})" if producers else ""
+        stages = f" (stage {' or '.join(map(visible, producers))})" if producers else ""
         targets = [target for mine in present if mine.name == artifact.name for target in (mine.target,)]
         if not (artifact.is_per_target and asked_targets):
             if not targets and not has_finished(producers, topology=topology, records=records):
-                lacking.append(f"{_shown(artifact.name)}{stages}")
+                lacking.append(f"{visible(artifact.name)}{stages}")
             continue
         for asked, meanings in asked_targets:
             is_there = any(matches_target(target, meanings) for target in targets if target != GENERIC)
             if not is_there and not has_finished(producers, topology=topology, records=records, meanings=meanings):
-                lacking.append(f"{_shown(artifact.name)} for {_shown(asked)}{stages}")
+                lacking.append(f"{visible(artifact.name)} for {visible(asked)}{stages}")
     return tuple(lacking)
 
 
@@ -104,7 +102,3 @@ def _family_in(rest: str) -> str:
     words = rest.split("-")
     starts = ("-".join(words[:count]) for count in range(len(words) - 1, 0, -1))
     return next((start for start in starts if is_known_family(start)), words[0] if words[0].startswith("gfx") else "")
-
-
-def _shown(word: str) -> str:
-    return word if word.isascii() and word.isprintable() else quote(word)

@@ -20,13 +20,13 @@ from therock_outputs.modes._copy_plan import (
     stages_by_topology,
 )
 from therock_outputs.modes._copying import Copied, copy_archives, list_run
-from therock_outputs.modes._fetch_plan import DEFAULT_TOPOLOGY, some_of
 from therock_outputs.modes._other_places import explain_empty_run
 from therock_outputs.modes._pages import server_writes_pages
+from therock_outputs.modes._selectors import DEFAULT_TOPOLOGY, is_run_empty, some_of
 from therock_outputs.modes._upload import Uploader, conflict_warnings, leave_record
 from therock_outputs.report import Part, Report, error_of
 from therock_outputs.run_records import read_records
-from therock_outputs.run_target import resolve_source, single_root
+from therock_outputs.run_target import resolve_source, single_root, source_settings
 from therock_outputs.text_safety import visible
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def run(context: Context) -> Report:
     uploader = Uploader(context)
     backend = uploader.backend
     contents = list_run(context, backend, source)
-    if contents.is_empty and _is_empty(context, backend, source_target):
+    if contents.is_empty and is_run_empty(backend, source, context.cancel):
         raise _explain_empty_source(context, backend, source_target)
     stages, found = _stages(context, backend, request, contents, source_target)
     chosen = choose_archives(request, contents, stages)
@@ -81,21 +81,9 @@ def run(context: Context) -> Report:
     return leave_record(uploader, _report(context, source_target, chosen, copied))
 
 
-def _is_empty(context: Context, backend: StorageBackend, source: RunTarget) -> bool:
-    """Whether the source has nothing in its folders either."""
-    return next(iter(backend.list_objects(single_root(source).root(), cancel=context.cancel)), None) is None
-
-
 def _explain_empty_source(context: Context, backend: StorageBackend, source: RunTarget) -> NotFoundError:
     """Where else the source is, in the words of this mode's inputs."""
-    settings = context.settings
-    of_source = {
-        "run_id": settings.source_run_id,
-        "repository": settings.source_repository,
-        "release_type": settings.source_release_type or settings.release_type,
-        "bucket": settings.source_bucket or settings.bucket,
-    }
-    as_source = dataclasses.replace(context, settings=settings.model_copy(update=of_source), target=source)
+    as_source = dataclasses.replace(context, settings=source_settings(context.settings), target=source)
     error = explain_empty_run(as_source, backend)
     remedy = _INPUTS_OF_SOURCE.sub(r"source_\1", error.remedy).replace(" (wait_seconds waits)", "")
     return NotFoundError(error.what, why=error.why, remedy=remedy)

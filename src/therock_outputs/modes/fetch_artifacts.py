@@ -25,13 +25,13 @@ from therock_outputs.modes._fetch_plan import (
     notice_of_stage,
     read_listing,
     read_request,
-    some_of,
     stage_words,
     wanted_archives,
     what_is_lacking,
 )
 from therock_outputs.modes._other_places import explain_empty_run
 from therock_outputs.modes._producers import record_names
+from therock_outputs.modes._selectors import is_run_empty, some_of
 from therock_outputs.report import Part, Report, error_of
 from therock_outputs.run_target import single_root
 from therock_outputs.text_safety import count, size
@@ -85,7 +85,7 @@ def run(context: Context) -> Report:
         return _report(context, output_dir, Outcome(notices=(*request.notices, notice)))
     backend = context.open_backend()
     found = _find(context, request, backend)
-    if found.contents.is_empty and _is_empty(context, backend):
+    if found.contents.is_empty and is_run_empty(backend, single_root(context.target), context.cancel):
         raise explain_empty_run(context, backend)
     warnings = _warnings_of_missing(context, request, found)
     checked = _check_digests(
@@ -129,11 +129,6 @@ def _find(context: Context, request: Request, backend: StorageBackend) -> _Found
         return _Found(contents, choice, lacking), lacking or unsettled
 
     return wait_for(look, wait_seconds=context.settings.wait_seconds, cancel=cancel, say=context.say)
-
-
-def _is_empty(context: Context, backend: StorageBackend) -> bool:
-    """Whether the run has nothing in its folders either: no logs, no records."""
-    return next(iter(backend.list_objects(single_root(context.target).root(), cancel=context.cancel)), None) is None
 
 
 def _warnings_of_missing(context: Context, request: Request, found: _Found) -> tuple[str, ...]:

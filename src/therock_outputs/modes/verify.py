@@ -21,8 +21,8 @@ from therock_outputs.modes._comparison import (
     verdict,
     without_sidecar,
 )
-from therock_outputs.modes._fetch_plan import some_of
 from therock_outputs.modes._other_places import explain_empty_run
+from therock_outputs.modes._selectors import some_of
 from therock_outputs.report import Part, Report, Table, error_of
 from therock_outputs.run_records import read_records
 from therock_outputs.run_target import single_root

@@ -1,0 +1,95 @@
+"""What the modes that take some of a run's artifacts share: the selectors, the topology, and words about both."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from _therock_utils._errors import InputError
+from therock_outputs.artifact_selection import make_selection
+from therock_outputs.text_safety import count
+from therock_outputs.topology import load_topology
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from _therock_utils._cancel import CancelToken
+    from _therock_utils.storage_backend import StorageBackend
+    from _therock_utils.workflow_outputs import WorkflowOutputRoot
+    from therock_outputs.artifact_selection import Selection
+    from therock_outputs.context import Context
+    from therock_outputs.settings import Settings
+    from therock_outputs.topology import Topology
+
+ALL_STAGES: Final = "all"
+"""What the input `stage` says for every stage, and so what the record of such an upload is called."""
+
+DEFAULT_TOPOLOGY: Final = "BUILD_TOPOLOGY.toml"
+"""Where the topology is in the workspace, unless the input `topology` says otherwise."""
+
+_SHOWN_WORDS: Final = 20
+
+
+def check_selectors(settings: Settings, names: Sequence[str], *, purpose: str) -> None:
+    """Raise InputError where none of the inputs `names` is set, or they cannot be set together."""
+    if not any(getattr(settings, name) for name in names):
+        raise InputError(
+            f"mode {settings.mode} needs to be told which artifacts to {purpose}",
+            remedy=f"Set one of {', '.join(names)}; stage: {ALL_STAGES} means everything in the run.",
+        )
+    if settings.generic_only and (settings.families or settings.targets):
+        raise InputError(
+            "generic_only leaves out what families and targets ask for",
+            remedy="Set generic_only, or families and targets: generic artifacts are always included.",
+        )
+
+
+def selection_of(
+    settings: Settings, *, names: Iterable[str] | None = None, by_file_name: bool = False
+) -> tuple[Selection, tuple[str, ...]]:
+    """The selection that the inputs make, with `by_file_name` also the regular expressions; and notices about it.
+
+    `names` are a stage's artifacts, None where no stage decides. Raises InputError for a pattern that cannot be used.
+    """
+    return make_selection(
+        names=names,
+        artifacts=settings.artifacts,
+        exclude_artifacts=settings.exclude_artifacts,
+        exclude_components=settings.exclude_components,
+        families=settings.families,
+        targets=settings.targets,
+        groups=settings.artifact_groups,
+        generic_only=settings.generic_only,
+        include_regex=settings.include_regex if by_file_name else (),
+        exclude_regex=settings.exclude_regex if by_file_name else (),
+    )
+
+
+def topology_of(context: Context, *, is_needed: bool) -> Topology | None:
+    """The build's topology; None where none was named, the default one is not there, and it is not `is_needed`.
+
+    Raises InputError for one that is not there otherwise, or malformed.
+    """
+    given = context.settings.topology
+    path = context.workspace.resolve(given or DEFAULT_TOPOLOGY, what="topology")
+    if not (given or is_needed or os.path.lexists(path)):
+        return None
+    return load_topology(path)
+
+
+def is_run_empty(backend: StorageBackend, root: WorkflowOutputRoot, cancel: CancelToken) -> bool:
+    """Whether the run has nothing at all: no logs, no records. Raises as `list_objects` does."""
+    return next(iter(backend.list_objects(root.root(), cancel=cancel)), None) is None
+
+
+def there_is(archives: Iterable[str]) -> str:
+    """What archives a run has, for a person who asked for others."""
+    names = sorted(archives)
+    return f"it has {count(len(names), 'archive')}: {some_of(names)}" if names else "it has no artifact archive at all"
+
+
+def some_of(words: Iterable[str]) -> str:
+    """`words` in one line, the first 20 and the number of the others."""
+    words = list(words)
+    more = len(words) - _SHOWN_WORDS
+    return ", ".join(words[:_SHOWN_WORDS]) + (f", and {more:,} more" if more > 0 else "")
