@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -10,6 +10,7 @@ from _therock_utils._errors import InputError
 from _therock_utils._globs import check_pattern, compile_filter
 from _therock_utils._keys import quote
 from _therock_utils.artifact_names import (
+    FAMILIES,
     GENERIC,
     base_target,
     expand_families,
@@ -21,9 +22,13 @@ from _therock_utils.artifact_names import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    import regex
+
     from _therock_utils.artifact_names import ArchiveName, ArtifactName
 
 _MAX_REGEX_CHARACTERS: Final = 1000
+_REGEX_SECONDS: Final = 1.0
+_SUGGESTION_CUTOFF: Final = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,7 @@ def make_selection(
     )
     notices = tuple(
         f"{option}: {quote(word)} is no known GPU family or target; only artifacts of that very target are taken"
+        + _nearest(word)
         for option, given in words.items()
         for word in given
         if word != GENERIC and not is_known_family(base_target(word))
@@ -111,7 +117,7 @@ def choose(selection: Selection, available: Iterable[str]) -> Choice:
 
     A target is missing where no archive for it, beside the generic ones, passes the other selectors; not so with
     `generic_only`, nor with `names`: what a stage needs never fails on what a run does not have; nor where the globs
-    name only generic artifacts, as in a matrix job that always passes its family.
+    name only generic artifacts, as in a matrix job that always passes its family, or nothing at all.
     """
     candidates = _candidates(selection, available)
     chosen = tuple(archive for archive in candidates if _is_wanted_target(archive.artifact.target, selection))
@@ -123,7 +129,8 @@ def choose(selection: Selection, available: Iterable[str]) -> Choice:
         matches = _any_of([glob])
         if not any(matches(archive.artifact) for archive in chosen):
             missing.append(glob)
-    if selection.names is None and not selection.generic_only and not names_generic_ones:
+    only_globs_fail = bool(missing) and not candidates  # of a target nothing can be said then
+    if selection.names is None and not (selection.generic_only or names_generic_ones or only_globs_fail):
         present = {archive.artifact.target for archive in chosen} - {GENERIC}
         missing += [
             asked
@@ -135,13 +142,11 @@ def choose(selection: Selection, available: Iterable[str]) -> Choice:
 
 def _candidates(selection: Selection, available: Iterable[str]) -> list[ArchiveName]:
     """What every selector takes but those about targets. File names come first: they may ask for one compression."""
-    included = [_compile(pattern) for pattern in selection.include_regex]
-    excluded = [_compile(pattern) for pattern in selection.exclude_regex]
+    is_included, is_left_out = _matcher(selection.include_regex), _matcher(selection.exclude_regex)
     filenames = (
         name
         for name in available
-        if (not included or any(pattern.search(name) for pattern in included))
-        and not any(pattern.search(name) for pattern in excluded)
+        if (not selection.include_regex or is_included(name)) and not is_left_out(name)
     )
     is_asked = _any_of(selection.artifacts)
     is_excluded = _any_of(
@@ -181,18 +186,46 @@ def _check_glob(pattern: str) -> None:
     check_pattern(pattern)
 
 
-def _compile(pattern: str) -> re.Pattern[str]:
-    """Compile a regular expression (`re` keeps the last 512). Raises InputError where it is none."""
+def _matcher(patterns: Sequence[str]) -> Callable[[str], bool]:
+    """Whether one of the regular expressions is found in a name. Raises InputError where one is none, or takes too long.
+
+    Names come from storage, and an innocent pattern can take for ever on one that is made for it (OWASP, "Regular
+    expression Denial of Service"); `re` could not be stopped then, not even by a signal.
+    """
+    compiled = [_compile(pattern) for pattern in patterns]
+
+    def matches(name: str) -> bool:
+        try:
+            return any(pattern.search(name, timeout=_REGEX_SECONDS) for pattern in compiled)
+        except TimeoutError:
+            raise InputError(
+                f"the regular expressions take too long on {quote(name)}",
+                remedy="Write them without nested repetitions such as (a|aa)+ or (a*)*.",
+            ) from None
+
+    return matches
+
+
+def _compile(pattern: str) -> regex.Pattern[str]:
+    """Compile a regular expression (the library keeps the last 500). Raises InputError where it is none."""
+    import regex
+
     fault = f"it has more than {_MAX_REGEX_CHARACTERS} characters" if len(pattern) > _MAX_REGEX_CHARACTERS else ""
     if not fault:
         try:
-            return re.compile(pattern)
-        except (re.error, OverflowError, RecursionError) as error:
+            return regex.compile(pattern)
+        except (regex.error, OverflowError, RecursionError, ValueError) as error:
             fault = str(error)
     raise InputError(
         f"the regular expression {quote(pattern)} cannot be used: {fault}",
         remedy=r"It is searched for in file names as Python's re.search does; a literal . + or ( is written \. \+ \(.",
     )
+
+
+def _nearest(word: str) -> str:
+    """`. Did you mean x?`, or "" where no family is near."""
+    near = difflib.get_close_matches(word, FAMILIES, 1, _SUGGESTION_CUTOFF)
+    return f". Did you mean {near[0]}?" if near else ""
 
 
 def _words(words: Iterable[str]) -> tuple[str, ...]:

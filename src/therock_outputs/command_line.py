@@ -95,7 +95,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parse(arguments: Sequence[str], fields: Iterable[InputField]) -> dict[str, Any]:
     fields = list(fields)
-    parser = _build_parser(fields)
+    parser = _build_parser(fields, next((Mode(word) for word in arguments if word in set(Mode)), None))
     known, unknown = parser.parse_known_args(_with_bare_switches(arguments, fields))
     if unknown:
         flags = [flag for field in fields for flag in field.flags]
@@ -120,7 +120,8 @@ def _with_bare_switches(arguments: Sequence[str], fields: Iterable[InputField]) 
     ]
 
 
-def _build_parser(fields: Iterable[InputField]) -> _Parser:
+def _build_parser(fields: Iterable[InputField], mode: Mode | None = None) -> _Parser:
+    """The parser; its help has the options of `mode`, all where it is None."""
     modes = "\n".join(f"  {mode:<16} {mode.purpose}" for mode in Mode)
     parser = _Parser(
         prog="therock-outputs",
@@ -135,7 +136,9 @@ def _build_parser(fields: Iterable[InputField]) -> _Parser:
     for field in fields:
         if field.name == "mode":
             continue
-        shown = f" [{field.shown_default}]".replace("%", "%%") if field.shown_default else ""
+        default = field.shown_default.removeprefix("${{ ").removesuffix(" }}")
+        shown = f" [{default}]".replace("%", "%%") if default else ""
+        is_used = mode is None or mode in field.modes
         several = " (several times for several)" if field.is_list else ""
         kind: dict[str, Any] = {"nargs": "?", "const": "true"} if field.is_switch else {}
         if field.is_list:
@@ -144,7 +147,7 @@ def _build_parser(fields: Iterable[InputField]) -> _Parser:
             *field.flags,
             dest=field.name,
             metavar="BOOLEAN" if field.is_switch else "VALUE",
-            help=field.description + several + shown,
+            help=field.description + several + shown if is_used else argparse.SUPPRESS,
             **kind,
         )
     return parser

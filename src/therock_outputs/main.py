@@ -68,7 +68,12 @@ def run(arguments: Sequence[str], runner: Runner, cancel: CancelToken) -> int:
     context = _context(settings, runner, cancel, warnings)
     adoptions = [Adoption(context.workspace.folder, folder) for folder in _written_folders(context)]
     with runner.group(f"therock-outputs {settings.mode}"):
-        report = load_mode(settings.mode).run(context)
+        try:
+            report = load_mode(settings.mode).run(context)
+        except OutputsError:
+            for warning in context.warnings:  # one may be the cause: an input of another mode
+                runner.annotate("warning", warning)
+            raise
         for line in render_console(report):
             runner.say(line)
     files = _made_files(report, context.staging_dir)

@@ -12,6 +12,7 @@ from therock_outputs.text_safety import count, size
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from _therock_utils._errors import OutputsError
     from therock_outputs.report import Part, Report
 
 MAX_OUTPUTS_BYTES: Final = 16_384
@@ -29,13 +30,15 @@ COMMON_OUTPUTS: Final = {
 }
 
 _SHOWN_LINES: Final = 20
+_EMPTY: Final = {"[": "[]", "{": "{}"}
 _CONDITIONAL: Final = {"stored": "would store", "fetched": "would fetch", "copied": "would copy"}
 
 
 def render_outputs(report: Report, *, report_path: str) -> dict[str, str]:
     """All outputs of the step, common ones first, within MAX_OUTPUTS_BYTES in UTF-8.
 
-    A value that would go past the bound is left empty, the longest first, and `truncated` is true.
+    A value that would go past the bound is left empty, the longest first, and `truncated` is true. What is JSON stays
+    JSON: an empty list or object.
     """
     outputs = {
         "bucket": report.root.bucket if report.root is not None else "",
@@ -50,7 +53,7 @@ def render_outputs(report: Report, *, report_path: str) -> dict[str, str]:
     }
     while _outputs_bytes(outputs) > MAX_OUTPUTS_BYTES:
         longest = max(outputs, key=lambda name: (len(outputs[name].encode()), name))
-        outputs |= {longest: "", "truncated": "true"}
+        outputs |= {longest: _EMPTY.get(outputs[longest][:1], ""), "truncated": "true"}
     return outputs
 
 
@@ -128,7 +131,8 @@ def render_console(report: Report) -> Iterable[str]:
     yield from _first_few("left out", [f"{item.path}: {item.reason}" for item in result.skipped])
     told_once = has_one_cause(result)  # the error itself follows
     yield from _first_few(
-        f"NOT {report.verb}", [item.path if told_once else f"{item.path}: {item.error.what}" for item in result.failed]
+        f"NOT {report.verb}",
+        [item.path if told_once else f"{item.path}: {_reason(item.error)}" for item in result.failed],
     )
 
 
@@ -143,6 +147,10 @@ def _part_lines(report: Report, part: Part) -> Iterable[str]:
         yield f"    {part.staged_path(report.staging_dir)}"
     else:
         yield f"    {part.location.s3_uri if part.is_folder else part.location.https_url}"
+
+
+def _reason(error: OutputsError) -> str:
+    return f"{error.what} ({error.why})" if error.why else error.what
 
 
 def _state_words(report: Report, part: Part) -> str:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from therock_outputs.topology import parse_topology
+
 PROJECT = Path(__file__).parents[2]
 
 
@@ -31,5 +33,13 @@ def test_the_python_of_a_page_runs(
         assert printed.startswith("https://therock-ci-artifacts.s3.amazonaws.com/12345-linux/logs/")
     elif page == "docs/artifacts.md":
         assert printed == "blas_lib_generic.tar.zst True\n"
+        assert (tmp_path / "got/blas_lib_generic.tar.zst").is_file()
     else:
         assert (tmp_path / "out/12345-linux/logs/gfx94X-dcgpu/a.log").read_text(encoding="utf-8") == "a"
+
+
+def test_the_topology_that_the_guide_shows_is_one() -> None:
+    (block,) = re.findall(r"```toml\n(.*?)```", (PROJECT / "docs/artifacts.md").read_text(encoding="utf-8"), re.DOTALL)
+    topology = parse_topology(block.encode())
+    assert [artifact.name for artifact in topology.inbound_of(["math-libs"], platform="linux")] == ["amd-llvm"]
+    assert topology.inbound_of(["compiler-runtime"], platform="linux") == ()

@@ -136,15 +136,35 @@ def test_a_stage_that_needs_nothing_is_success_with_a_notice_and_lists_nothing(w
 
 def test_what_a_stage_needs_and_the_run_lacks_is_a_notice(workspace: Path) -> None:
     report = fetch(workspace, stage="math", families="gfx1151")
-    assert (report.error, report.warnings) == (None, ())
+    assert (report.error, report.warnings) == (None, ("the run has no artifact for gfx1151, only generic ones",))
     assert report.notices == ("stage math also needs rand: the run has no archive of that",)
+    assert json.loads(report.outputs["missing"]) == ["rand"]
 
 
-def test_a_stage_of_which_the_run_has_nothing_is_success_with_a_notice(workspace: Path) -> None:
+def test_a_stage_of_which_the_run_has_nothing_is_success_with_a_warning(workspace: Path) -> None:
     report = fetch(workspace, stage="math", exclude_artifacts="hip")
     assert (report.error, names(report)) == (None, [])
-    assert "rand" in report.notices[0]
-    assert report.parts[0].state == "nothing"
+    assert report.warnings == ("stage math also needs rand: the run has no archive of that",)
+    assert (report.parts[0].state, report.parts[0].note) == ("nothing", "the run has nothing of it")
+
+
+def test_an_archive_of_which_only_the_digest_is_left_is_a_failure(workspace: Path) -> None:
+    (workspace / STAGED / P / "hip_lib_generic.tar.zst").unlink()
+    report = fetch(workspace, artifacts="hip")
+    assert names(report) == ["hip_run_generic"]
+    (failed,) = report.result.failed
+    assert (failed.path, failed.error.exit_code) == ("hip_lib_generic.tar.zst", 3)
+    assert report.exit_code == 3
+    assert fetch(workspace, artifacts="hip_run").exit_code == 0
+
+
+def test_a_misspelt_artifact_is_told_with_the_nearest_one(workspace: Path) -> None:
+    with pytest.raises(NotFoundError, match="did you mean hip_lib") as caught:
+        fetch(workspace, artifacts="hip_lbi", families="gfx1151")
+    assert "gfx1151" not in caught.value.what
+    with pytest.raises(NotFoundError) as caught:
+        fetch(workspace, artifacts="zzzzzz")
+    assert "did you mean" not in caught.value.why
 
 
 def test_an_unknown_family_is_a_notice(workspace: Path) -> None:
@@ -324,7 +344,11 @@ def test_extract_makes_a_folder_an_artifact(workspace: Path) -> None:
         f"hip_run_generic/{MANIFEST}": b"stage\n",
         "hip_run_generic/stage/bin/hipcc": b"run",
     }
-    assert report.outputs == {"download_path": "got", "artifacts": '["hip_lib_generic", "hip_run_generic"]'}
+    assert report.outputs == {
+        "download_path": "got",
+        "artifacts": '["hip_lib_generic", "hip_run_generic"]',
+        "missing": "[]",
+    }
     assert report.made == (workspace / "got" / "hip_lib_generic", workspace / "got" / "hip_run_generic")
 
 

@@ -235,3 +235,10 @@ def test_where_no_run_was_found_the_outputs_about_it_are_empty() -> None:
 def test_the_document_has_the_tables() -> None:
     document = json.loads(render_document(report(tables=(Table("T", ("a", "b"), (("1", "2"),), more=4),))))
     assert document["tables"] == [{"title": "T", "columns": ["a", "b"], "rows": [["1", "2"]], "more": 4}]
+
+
+def test_a_json_value_that_does_not_fit_is_still_json() -> None:
+    own = {"artifacts": json.dumps(["a" * 100] * 200), "per_stage": json.dumps({"s": ["b" * 100] * 200}), "kept": "[1]"}
+    outputs = render_outputs(report(outputs=own), report_path="")
+    assert (outputs["artifacts"], outputs["per_stage"], outputs["kept"]) == ("[]", "{}", "[1]")
+    assert outputs["truncated"] == "true"

@@ -16,7 +16,7 @@ from _therock_utils._folder import local_file_error
 from _therock_utils._keys import segment_fault
 from _therock_utils._sidecar import sidecar_name
 from _therock_utils._transfer_types import SkippedFile, UploadItem
-from _therock_utils.artifact_names import SIDECAR_EXTENSION, ArchiveName, ArtifactName
+from _therock_utils.artifact_names import SIDECAR_EXTENSION, ArchiveName, ArtifactName, expand_families, matches_target
 from therock_outputs.artifact_selection import choose, make_selection
 from therock_outputs.modes._build_tree import FOLDER, BuildTree, if_missing
 from therock_outputs.modes._plan import PlannedPart
@@ -24,7 +24,7 @@ from therock_outputs.modes._selectors import ALL_STAGES, DEFAULT_TOPOLOGY, topol
 from therock_outputs.text_safety import count, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
@@ -66,11 +66,11 @@ class ArtifactFolder:
 
 @dataclass(frozen=True, slots=True)
 class StageArtifacts:
-    """What a stage makes: `names` may come of it (None: whatever there is), `certain` must. `notice` is for people."""
+    """What a stage makes: `names` may come of it (None: whatever there is), `certain` must. `warning` is for people."""
 
     names: frozenset[str] | None = None
     certain: tuple[str, ...] = ()
-    notice: str = ""
+    warning: str = ""
 
     @classmethod
     def of(cls, context: Context, root: WorkflowOutputRoot) -> StageArtifacts:
@@ -81,7 +81,7 @@ class StageArtifacts:
         topology = topology_of(context, is_needed=False)
         if topology is None:
             return cls(
-                notice=f"there is no topology {DEFAULT_TOPOLOGY} in the workspace: all artifacts are taken, whichever "
+                warning=f"there is no topology {DEFAULT_TOPOLOGY} in the workspace: all artifacts are taken, whichever "
                 "stage made them, and none is missed"
             )
         produced = topology.produced_by([settings.stage], platform=root.platform)
@@ -103,7 +103,7 @@ class ArtifactPlan:
         self.ready: list[UploadItem] = []
         self.with_sidecar: set[str] = set()
         self.missing: tuple[str, ...] = stage.certain
-        self._notices = [stage.notice] if stage.notice else []
+        self._notices: list[str] = []
         self._skipped: list[SkippedFile] = []
 
     @property
@@ -120,7 +120,7 @@ class ArtifactPlan:
             exclude_components=settings.exclude_components,
         )
         self._notices += notices
-        warnings: list[str] = []
+        warnings = [self._stage.warning] if self._stage.warning else []
         absence = source.absence
         makes_nothing = self._stage.names is not None and not self._stage.names
         if makes_nothing:
@@ -134,6 +134,7 @@ class ArtifactPlan:
             warnings += [f"artifacts: nothing here matches {visible(glob)}" for glob in choice.missing if available]
             if available and not choice.chosen:
                 absence = "the globs leave no artifact to store"
+            warnings += self._foreign({archive.artifact for archive in choice.chosen})
         if self.missing:
             number = count(len(self.missing), "artifact")
             warnings.append(f"stage {settings.stage} did not make {number} of the topology: {_some(self.missing)}")
@@ -146,6 +147,14 @@ class ArtifactPlan:
             absence=absence,
             if_missing="ignore" if makes_nothing else if_missing(settings, "error"),
         )
+
+    def _foreign(self, chosen: Iterable[ArtifactName]) -> Iterable[str]:
+        """A warning where artifacts are of other GPUs than those of the family that this job says it built."""
+        family = self._context.settings.family
+        meant = expand_families([family])
+        foreign = sorted(str(artifact) for artifact in chosen if family and not matches_target(artifact.target, meant))
+        if foreign:
+            yield f"family is {visible(family)}, and {count(len(foreign), 'artifact')} of other GPUs: {_some(foreign)}"
 
     def _narrow(self, found: _Found, absence: str) -> str:
         """Leave in `found` what the stage makes, each artifact once; what is said where nothing is left."""

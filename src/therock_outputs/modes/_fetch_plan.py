@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from _therock_utils._errors import InputError, IntegrityError, NotFoundError, OutputsError
 from _therock_utils._keys import quote
 from _therock_utils._sidecar import MAX_SIDECAR_BYTES, parse_sidecar, sidecar_name
-from _therock_utils.artifact_names import COMPONENTS, FAMILIES, GENERIC, SIDECAR_EXTENSION, ArchiveName
+from _therock_utils.artifact_names import (
+    COMPONENTS,
+    FAMILIES,
+    GENERIC,
+    SIDECAR_EXTENSION,
+    ArchiveName,
+    matches_target,
+)
 from therock_outputs.artifact_selection import Selection, choose
 from therock_outputs.modes._producers import have_all_finished, lacking_artifacts
 from therock_outputs.modes._selectors import ALL_STAGES, check_selectors, selection_of, some_of, there_is, topology_of
@@ -157,7 +165,7 @@ def missing_error(request: Request, contents: RunContents, choice: Choice, waite
         what = "the run has no artifact archive that the selectors match"
     else:
         return None
-    there = there_is(contents.archives)
+    there = there_is(contents.archives) + _nearest(choice.missing, contents.archives)
     if waited_for:
         there += f"; wait_seconds are over, and still lacking: {waited_for}"
     return NotFoundError(
@@ -167,19 +175,45 @@ def missing_error(request: Request, contents: RunContents, choice: Choice, waite
     )
 
 
-def notice_of_stage(request: Request, choice: Choice) -> str:
-    """What of a stage's inbound set the run does not have, "" where it has all; that is no failure."""
-    if request.needed is None:
-        return ""
+def _nearest(missing: Iterable[str], archives: Iterable[str]) -> str:
+    """`; did you mean x?` for the first word of `missing` that is near a name or name_component, else ""."""
+    parsed = [archive.artifact for archive in map(ArchiveName.parse, archives) if archive is not None]
+    known = {word for artifact in parsed for word in (artifact.name, f"{artifact.name}_{artifact.component}")}
+    for word in missing:
+        near = difflib.get_close_matches(word, sorted(known), 1)
+        if near:
+            return f"; did you mean {near[0]}?"
+    return ""
+
+
+def lacking_of_stage(request: Request, choice: Choice) -> tuple[str, ...]:
+    """Names in a stage's inbound set of which the run has no archive; that is no failure."""
     present = {archive.artifact.name for archive in choice.chosen}
-    lacking = [
+    return tuple(
         artifact.name
-        for artifact in request.needed
+        for artifact in request.needed or ()
         if artifact.name not in present and _can_be_chosen(artifact, request.selection)
-    ]
-    if not lacking:
-        return ""
-    return f"{stage_words(request.stages)} also needs {some_of(map(visible, lacking))}: the run has no archive of that"
+    )
+
+
+def targets_without_archives(request: Request, choice: Choice) -> tuple[str, ...]:
+    """Families and targets asked for beside a stage that needs artifacts of single GPUs, of which there is none."""
+    if request.selection.generic_only or not any(artifact.is_per_target for artifact in request.needed or ()):
+        return ()
+    targets = {archive.artifact.target for archive in choice.chosen} - {GENERIC}
+    return tuple(
+        asked
+        for asked, meanings in request.selection.asked_targets
+        if not any(matches_target(target, meanings) for target in targets)
+    )
+
+
+def gone_archives(request: Request, contents: RunContents, choice: Choice) -> tuple[ArchiveName, ...]:
+    """Archives that are asked for and of which only the digest is left: a digest is stored last, so they are lost."""
+    present = {archive.artifact for archive in choice.chosen}
+    names = (name.removesuffix(SIDECAR_EXTENSION) for name in contents.sidecars)
+    lost = choose(request.selection, (name for name in names if name not in contents.archives)).chosen
+    return tuple(archive for archive in lost if archive.artifact not in present)
 
 
 def stage_words(stages: Sequence[str]) -> str:

@@ -56,6 +56,11 @@ def explain_empty_run(context: Context, backend: StorageBackend) -> NotFoundErro
     root = single_root(context.target)
     staged = context.staging_dir is not None
     places = other_places(root, context.settings, only_platforms=staged)
+    if context.staging_dir is not None and not context.staging_dir.is_dir():
+        shown = context.workspace.shown(context.staging_dir)
+        raise NotFoundError(
+            f"there is no folder {shown}", remedy="Check staging_dir: it is the folder that was stored into."
+        )
     context.say(f"there is nothing under {root.root().s3_uri}: looking for the run elsewhere")
     found, unknown = _look(places, backend, context.cancel)
     where = str(root.root().local_path(context.staging_dir)) if context.staging_dir is not None else root.root().s3_uri

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from _therock_utils._errors import InputError
+from _therock_utils.artifact_names import ArchiveName
 from therock_outputs.artifact_selection import make_selection
 from therock_outputs.text_safety import count
 from therock_outputs.topology import load_topology
@@ -32,16 +33,19 @@ _SHOWN_WORDS: Final = 20
 
 def check_selectors(settings: Settings, names: Sequence[str], *, purpose: str) -> None:
     """Raise InputError where none of the inputs `names` is set, or they cannot be set together."""
-    if not any(getattr(settings, name) for name in names):
+    lists = {"stage": settings.stages, "artifact_group": settings.artifact_groups}  # `;` alone is an empty list
+    if not any(lists.get(name, getattr(settings, name)) for name in names):
         raise InputError(
             f"mode {settings.mode} needs to be told which artifacts to {purpose}",
             remedy=f"Set one of {', '.join(names)}; stage: {ALL_STAGES} means everything in the run.",
         )
-    if settings.generic_only and (settings.families or settings.targets):
+    if settings.generic_only and (settings.families or settings.targets or settings.artifact_groups):
         raise InputError(
-            "generic_only leaves out what families and targets ask for",
-            remedy="Set generic_only, or families and targets: generic artifacts are always included.",
+            "generic_only leaves out what families, targets and artifact_group ask for",
+            remedy="Set generic_only, or the others: generic artifacts are always included.",
         )
+    if ALL_STAGES in settings.stages and len(settings.stages) > 1:
+        raise InputError(f"stage is {ALL_STAGES} and more", remedy=f"Give {ALL_STAGES}, or the names of stages.")
 
 
 def selection_of(
@@ -80,6 +84,12 @@ def topology_of(context: Context, *, is_needed: bool) -> Topology | None:
 def is_run_empty(backend: StorageBackend, root: WorkflowOutputRoot, cancel: CancelToken) -> bool:
     """Whether the run has nothing at all: no logs, no records. Raises as `list_objects` does."""
     return next(iter(backend.list_objects(root.root(), cancel=cancel)), None) is None
+
+
+def artifact_names(archives: Iterable[str]) -> list[str]:
+    """The artifacts of archives, by file name: name_component_target, sorted."""
+    parsed = map(ArchiveName.parse, archives)
+    return sorted({str(archive.artifact) for archive in parsed if archive is not None})
 
 
 def there_is(archives: Iterable[str]) -> str:

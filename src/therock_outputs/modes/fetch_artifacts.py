@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from _therock_utils._errors import CancelledError, IntegrityError, LocalFileError, NotFoundError, OutputsError
 from _therock_utils._sidecar import MAX_SIDECAR_BYTES, sidecar_name
 from _therock_utils._transfer_types import FailedItem, StoredObject, UploadResult
-from _therock_utils.artifact_names import ArchiveName
 from _therock_utils.content_types import infer_content_type
 from therock_outputs.artifact_selection import choose
 from therock_outputs.modes._archive_cache import ArchiveCache
@@ -21,26 +20,29 @@ from therock_outputs.modes._fetch_pipeline import Destination, Outcome, fetch_al
 from therock_outputs.modes._fetch_plan import (
     are_producers_done,
     digest_in,
+    gone_archives,
+    lacking_of_stage,
     missing_error,
-    notice_of_stage,
     read_listing,
     read_request,
     stage_words,
+    targets_without_archives,
     wanted_archives,
     what_is_lacking,
 )
 from therock_outputs.modes._other_places import explain_empty_run
 from therock_outputs.modes._producers import record_names
-from therock_outputs.modes._selectors import is_run_empty, some_of
+from therock_outputs.modes._selectors import artifact_names, is_run_empty, some_of
 from therock_outputs.report import Part, Report, error_of
 from therock_outputs.run_target import single_root
-from therock_outputs.text_safety import count, size
+from therock_outputs.text_safety import count, size, visible
 from therock_outputs.waiting import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from _therock_utils.artifact_names import ArchiveName
     from _therock_utils.storage_backend import StorageBackend
     from therock_outputs.artifact_selection import Choice
     from therock_outputs.context import Context
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
 OUTPUTS: Final[Mapping[str, str]] = {
     "download_path": "output_dir, relative to the workspace.",
     "artifacts": "JSON list of the artifacts fetched, name_component_target, sorted.",
+    "missing": "JSON list of what was asked for, or is needed by the stage, and is not in the run.",
 }
 
 
@@ -91,18 +94,46 @@ def run(context: Context) -> Report:
     checked = _check_digests(
         context, backend, wanted_archives(found.choice, found.contents, single_root(context.target)), found.contents
     )
-    notices = (*request.notices, *filter(None, [notice_of_stage(request, found.choice)]))
+    gone = tuple(_gone(context, archive) for archive in gone_archives(request, found.contents, found.choice))
+    lacking = lacking_of_stage(request, found.choice)
+    about_stage = _words_about_stage(request, found.choice, lacking)
     if context.settings.dry_run:
         outcome = _pretend(checked.wanted)
     else:
         outcome = _fetch(context, backend, checked.wanted, output_dir)
     outcome = dataclasses.replace(
         outcome,
-        failed=_in_order(found.choice, checked.failed + outcome.failed),
-        warnings=(*warnings, *checked.warnings, *outcome.warnings),
-        notices=(*notices, *outcome.notices),
+        failed=tuple(sorted((*gone, *checked.failed, *outcome.failed), key=lambda item: item.path)),
+        warnings=(*warnings, *about_stage[0], *checked.warnings, *outcome.warnings),
+        notices=(*request.notices, *about_stage[1], *outcome.notices),
     )
-    return _report(context, output_dir, outcome)
+    return _report(context, output_dir, outcome, missing=(*found.choice.missing, *lacking))
+
+
+def _gone(context: Context, archive: ArchiveName) -> FailedItem:
+    error = NotFoundError(
+        f"{archive} is gone",
+        why=f"its digest {sidecar_name(str(archive))} is there, and the archive is not",
+        remedy="Upload it again; mode verify says what else is gone.",
+    )
+    return FailedItem(str(archive), single_root(context.target).artifact(str(archive)), error)
+
+
+def _words_about_stage(
+    request: Request, choice: Choice, lacking: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Warnings and notices about what a stage needs and the run does not have: no failure, whatever it is."""
+    warnings: list[str] = []
+    notices: list[str] = []
+    without = targets_without_archives(request, choice)
+    if without:
+        warnings.append(f"the run has no artifact for {some_of(map(visible, without))}, only generic ones")
+    if lacking:
+        words = (
+            f"{stage_words(request.stages)} also needs {some_of(map(visible, lacking))}: the run has no archive of that"
+        )
+        (notices if choice.chosen else warnings).append(words)
+    return tuple(warnings), tuple(notices)
 
 
 def _find(context: Context, request: Request, backend: StorageBackend) -> _Found:
@@ -208,7 +239,12 @@ def _fetch(context: Context, backend: StorageBackend, wanted: Sequence[Wanted], 
     root = single_root(context.target).root()
     total = size(sum(item.size_bytes for item in wanted))
     if wanted:
-        context.say(f"fetching {count(len(wanted), 'archive')} ({total}) from {root.s3_uri}")
+        place = (
+            root.s3_uri
+            if context.staging_dir is None
+            else context.workspace.shown(root.local_path(context.staging_dir))
+        )
+        context.say(f"fetching {count(len(wanted), 'archive')} ({total}) from {place}")
     outcome = fetch_all(wanted, destination, backend, context.cancel)
     if outcome.cached_count:
         notice = f"{outcome.cached_count:,} of {count(len(wanted), 'archive')} came from cache_dir"
@@ -245,16 +281,10 @@ def _check_space(wanted: Sequence[Wanted], destination: Destination) -> None:
             )
 
 
-def _in_order(choice: Choice, failed: Iterable[FailedItem]) -> tuple[FailedItem, ...]:
-    places = {str(archive): at for at, archive in enumerate(choice.chosen)}
-    return tuple(sorted(failed, key=lambda item: places[item.path]))
-
-
-def _report(context: Context, output_dir: Path, outcome: Outcome) -> Report:
+def _report(context: Context, output_dir: Path, outcome: Outcome, *, missing: Sequence[str] = ()) -> Report:
     settings, workspace = context.settings, context.workspace
     result = UploadResult(stored=outcome.fetched, failed=outcome.failed)
-    archives = [ArchiveName.parse(item.location.name) for item in outcome.fetched]
-    names = sorted(str(archive.artifact) for archive in archives if archive is not None)
+    names = artifact_names(item.location.name for item in outcome.fetched)
     cancelled = CancelledError(context.cancel.signal_number) if context.cancel.cancelled else None
     shown = workspace.shown(output_dir)
     warnings = (*context.warnings, *outcome.warnings)
@@ -267,9 +297,9 @@ def _report(context: Context, output_dir: Path, outcome: Outcome) -> Report:
         mode=settings.mode,
         subject=", ".join(settings.stages) or settings.artifact_group,
         root=single_root(context.target),
-        parts=(_part(result, shown),),
+        parts=(_part(result, shown, missing),),
         result=result,
-        outputs={"download_path": shown, "artifacts": json.dumps(names)},
+        outputs={"download_path": shown, "artifacts": json.dumps(names), "missing": json.dumps(missing)},
         notices=(*context.target.notices, *outcome.notices),
         warnings=warnings,
         error=cancelled or error_of(result, verb="fetched"),
@@ -279,7 +309,7 @@ def _report(context: Context, output_dir: Path, outcome: Outcome) -> Report:
     )
 
 
-def _part(result: UploadResult, shown: str) -> Part:
+def _part(result: UploadResult, shown: str, missing: Sequence[str]) -> Part:
     stored, failed = len(result.stored), len(result.failed)
     state: PartState = "stored"
     note = f"in {shown}"
@@ -287,5 +317,5 @@ def _part(result: UploadResult, shown: str) -> Part:
         state = "partly" if stored else "failed"
         note = f"{failed:,} of {stored + failed:,} not fetched"
     elif not stored:
-        state, note = "nothing", "nothing had to be fetched"
+        state, note = "nothing", "the run has nothing of it" if missing else "nothing had to be fetched"
     return Part("Artifacts", state, stored, result.total_bytes, note=note)

@@ -23,6 +23,7 @@ from therock_outputs.modes._artifact_plan import ARTIFACTS, ArtifactFolder, Arti
 from therock_outputs.modes._artifacts import Archive, prepare_archives, store_archives, stores_at_once
 from therock_outputs.modes._pages import server_writes_pages
 from therock_outputs.modes._plan import planned
+from therock_outputs.modes._selectors import artifact_names
 from therock_outputs.modes._upload import Uploader, upload_in_steps
 from therock_outputs.run_target import single_root
 from therock_outputs.text_safety import count, size
@@ -62,7 +63,7 @@ def run(context: Context) -> Report:
         (part,),
         store=storing.store,
         outputs=lambda opens: {
-            "artifacts": json.dumps(sorted(name for name in storing.sound if root.artifact(name) in opens)),
+            "artifacts": json.dumps(artifact_names(name for name in storing.sound if root.artifact(name) in opens)),
             "missing": json.dumps(plan.missing),
         },
         subject=_subject(settings),
