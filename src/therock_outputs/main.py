@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from _therock_utils._cancel import CancelToken
-from _therock_utils._errors import CancelledError, LocalFileError, OutputsError
+from _therock_utils._errors import LocalFileError, OutputsError
 from therock_outputs.runner import Runner
 from therock_outputs.signals import cancel_on_signals
 
@@ -222,9 +222,8 @@ def _report_failure(error: OutputsError, runner: Runner) -> int:
     from therock_outputs.render_summary import render_failure
 
     runner.annotate("error", str(error))
-    if not isinstance(error, CancelledError):
-        with contextlib.suppress(LocalFileError):  # it may be the summary's file that cannot be written
-            runner.append_summary(render_failure(error))
+    with contextlib.suppress(LocalFileError):  # it may be the summary's file that cannot be written
+        runner.append_summary(render_failure(error))
     return error.exit_code
 
 

@@ -287,8 +287,8 @@ class Settings(BaseSettings):
         "Token for the lookup; needs actions: read.", default=SecretStr(""), shown="${{ github.token }}"
     )
     job_status: Literal["", "success", "failure", "cancelled"] = _input(
-        "How the job went so far; upload-build stores no artifacts of a build that did not succeed.",
-        modes=LOG_MODES,
+        "How the job went so far; artifacts of a build that did not succeed are not stored.",
+        modes=UPLOAD_MODES,
         shown="${{ job.status }}",
     )
     dry_run: bool = _input(

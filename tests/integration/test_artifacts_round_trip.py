@@ -103,6 +103,10 @@ def server() -> Iterator[tuple[str, S3Client]]:
         with closing(session.client("s3", endpoint_url=url)) as client:
             client.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": "us-east-2"})
             yield url, client
+            for page in client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET):
+                for entry in page.get("Contents", []):
+                    client.delete_object(Bucket=BUCKET, Key=entry["Key"])
+            client.delete_bucket(Bucket=BUCKET)  # moto's state is the process's, and other tests use that name
 
 
 @pytest.fixture(params=["folder", "s3"])

@@ -10,7 +10,7 @@ import yaml
 
 from _therock_utils import _errors
 from _therock_utils.workflow_outputs import ALIASES
-from fakes.contexts import make_context
+from fakes.contexts import STAGED, make_context
 from fakes.runner import PROJECT
 from fakes.trees import write_tree
 from therock_outputs.documentation import (
@@ -105,6 +105,7 @@ def test_a_mode_has_exactly_the_outputs_that_it_declares(tmp_path: Path, mode: M
             )
             assert stored.exit_code == 0
     about = {"artifact_group": "gfx94X-dcgpu", "stage": "math-libs", "family": "gfx1151"}
+    (tmp_path / STAGED).mkdir(exist_ok=True)
     context = make_context(tmp_path, mode, lookup="false", **_READING.get(mode, about))
     report = load_mode(mode).run(context)
     assert set(report.outputs) == set(load_mode(mode).OUTPUTS)

@@ -485,3 +485,13 @@ def test_a_page_is_linked_where_the_server_makes_one(tmp_path: Path) -> None:
     assert [part.location for part in upload(tmp_path, artifact_group="g").parts] == [None]
     elsewhere = upload(tmp_path, environment={"AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9"})
     assert [part.location for part in elsewhere.parts] == [None]
+
+
+@pytest.mark.parametrize("status", ["failure", "cancelled"])
+def test_artifacts_of_a_build_that_did_not_succeed_are_not_stored(tmp_path: Path, status: str) -> None:
+    write_tree(tmp_path, many(1))
+    report = upload(tmp_path, job_status=status)
+    assert (report.error, artifacts(report), report.result.stored) == (None, [], ())
+    (warning,) = report.warnings
+    assert f"the job's status is {status}" in warning
+    assert artifacts(upload(tmp_path, job_status="success")) != []

@@ -114,6 +114,11 @@ class ArtifactPlan:
     def part(self) -> PlannedPart:
         """Read the folder. Raises LocalFileError where it cannot be read, InputError for a bad pattern."""
         settings, source = self._context.settings, self._source
+        if settings.job_status not in {"", "success"}:
+            self.missing = ()
+            status = f"the job's status is {settings.job_status}"
+            warning = f"no artifact is stored, because {status}: half a build is none (job_status: success stores it)"
+            return PlannedPart(ARTIFACTS, absence=status, warnings=(warning,), if_missing="ignore")
         selection, notices = make_selection(
             artifacts=settings.artifacts,
             exclude_artifacts=settings.exclude_artifacts,

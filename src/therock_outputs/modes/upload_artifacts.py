@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from therock_outputs.settings import Settings
 
 OUTPUTS: Final[Mapping[str, str]] = {
-    "artifacts": "JSON list of the archives that are stored with their digests, sorted.",
+    "artifacts": "JSON list of the artifacts that are stored with their digests, name_component_target, sorted.",
     "missing": "JSON list of the artifacts that the stage should have made and of which there is nothing.",
 }
 
