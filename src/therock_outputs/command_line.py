@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
 from typing import TYPE_CHECKING, Any, Final, Never
 
 from pydantic import ValidationError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _SUGGESTION_CUTOFF: Final = 0.6
 _MISSPELT_CUTOFF: Final = 0.8
+_QUOTED: Final = re.compile(r"'([^']+)'")
 
 
 def load_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[Settings, tuple[str, ...]]:
@@ -156,10 +158,11 @@ def _build_parser(fields: Iterable[InputField], mode: Mode | None = None) -> _Pa
 def _translate(error: ValidationError) -> InputError:
     """One InputError for all that does not fit. The values are not repeated: one of them can be a token."""
     faults = []
-    for detail in error.errors(include_url=False, include_input=False, include_context=False):
+    for detail in error.errors(include_url=False):
         name = str(detail["loc"][0]) if detail["loc"] else "settings"
         shown = name.removeprefix(INPUT_PREFIX).lower() if name.startswith(INPUT_PREFIX) else name
-        faults.append(f"{shown}: {detail['msg'][:1].lower()}{detail['msg'][1:]}")
+        near = suggest(str(detail["input"]), _QUOTED.findall(str(detail.get("ctx", {}).get("expected", ""))))
+        faults.append(f"{shown}: {detail['msg'][:1].lower()}{detail['msg'][1:]}" + (f". {near}" if near else ""))
     return InputError(
         f"{len(faults)} input{'s' if len(faults) > 1 else ''} cannot be used: {'; '.join(faults)}",
         remedy="The README's table of inputs says what each takes.",

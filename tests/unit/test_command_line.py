@@ -194,3 +194,18 @@ def test_an_option_of_a_list_may_be_given_several_times() -> None:
     settings, _ = load_settings(given, {})
     assert settings.include == ("*_build.log", "a,b.log")
     assert settings.platform == ("linux", "windows")
+
+
+def test_a_misspelt_choice_is_told_with_the_nearest_one(no_job: None) -> None:
+    with pytest.raises(InputError, match="Did you mean bootstrap") as caught:
+        load_settings(["fetch-artifacts", "--extract", "bootstap"], {})
+    assert "bootstap" not in str(caught.value)
+
+
+def test_help_of_a_mode_has_its_own_options(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        load_settings(["verify", "--help"], {})
+    shown = capsys.readouterr().out
+    assert "--check" in shown
+    assert "--output-dir" not in shown
+    assert "${{" not in shown
