@@ -5,17 +5,17 @@ from __future__ import annotations
 import functools
 import os
 import re
-import time
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from _therock_utils._errors import CredentialsError, InputError
-from _therock_utils._github_api import MAX_WAIT_SECONDS, GitHubApi, Question, unreadable
+from _therock_utils._github_api import MAX_WAIT_SECONDS, GitHubApi, Question, unreadable, wait_and_log
 from _therock_utils._keys import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
+    from _therock_utils._github_api import Wait
     from _therock_utils.s3_buckets import Repository
 
 __all__ = [
@@ -42,22 +42,22 @@ def fetch_workflow_run(
     run_id: str,
     *,
     token: str | None = None,
-    sleep: Callable[[float], None] = time.sleep,
+    wait: Wait = wait_and_log,
     cached: bool = True,
 ) -> Mapping[str, object]:
     """Fetch the API's record of one workflow run (GitHub REST API, "Get a workflow run").
 
     It is asked for once a run and process, or without `cached` anew: a run that is under way changes.
 
-    `token` is GITHUB_TOKEN or GH_TOKEN by default; GITHUB_API_URL is honoured. Waits for rate limits, server faults and
-    lost connections to pass, MAX_WAIT_SECONDS at most in all, and not at all where it would have to wait longer.
+    `token` is GITHUB_TOKEN or GH_TOKEN by default; GITHUB_API_URL is honoured. Waits, by `wait`, for rate limits,
+    server faults and lost connections to pass, as GitHubApi has it.
     Raises InputError for a run_id that is no number or an API URL that is none, else CredentialsError or GitHubError.
     """
     if not _RUN_ID.fullmatch(run_id):
         message = f"run_id {quote(run_id)} cannot be looked up: GitHub's run ids are numbers"
         raise InputError(message, remedy="Give the number in the run's URL, or lookup: false.")
     look = _fetch if cached else _fetch.__wrapped__
-    return look(api_url_of_environment(), repository.full_name, int(run_id), checked_token(token), sleep)
+    return look(api_url_of_environment(), repository.full_name, int(run_id), checked_token(token), wait)
 
 
 def api_url_of_environment() -> str:
@@ -90,16 +90,14 @@ def _check_api_url(url: str) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def _fetch(
-    api_url: str, full_name: str, run_id: int, token: str, sleep: Callable[[float], None]
-) -> Mapping[str, object]:
+def _fetch(api_url: str, full_name: str, run_id: int, token: str, wait: Wait) -> Mapping[str, object]:
     question = Question(
         what=f"run {run_id} of {full_name}",
         path=f"/repos/{full_name}/actions/runs/{run_id}",
         permission="actions: read",
         checks="run_id and repository",
     )
-    with GitHubApi(api_url, token, sleep) as api:
+    with GitHubApi(api_url, token, wait) as api:
         record = api.get(question)
     if isinstance(record, dict) and ("id" in record or "head_repository" in record):
         return record

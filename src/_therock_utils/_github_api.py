@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import email.utils
+import logging
+import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Self
@@ -12,7 +15,7 @@ from _therock_utils._errors import CredentialsError, GitHubError
 from _therock_utils._keys import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Iterator, Mapping
 
     from github import GithubException
     from tenacity import RetryCallState
@@ -21,6 +24,14 @@ if TYPE_CHECKING:
 
 MAX_WAIT_SECONDS: Final = 90
 """Longest time that a lookup or a search waits for rate limits and faults to pass, in all."""
+
+OUT_OF_REACH_SECONDS: Final = 30
+"""Longest time that one question waits for a server that refuses connections, or whose name no one can resolve."""
+
+Wait = Callable[[float, str], None]
+"""Waits so many seconds, and hears why in words."""
+
+_logger: Final = logging.getLogger(__name__)
 
 _REQUEST_TIMEOUT_SECONDS: Final = 15
 _FIRST_WAIT_SECONDS: Final = 2
@@ -60,28 +71,55 @@ class Question:
 
 
 class _BusyError(GitHubError):
-    """What may pass by itself; `wait_seconds` is how long the server asks to wait, 0 where it does not say."""
+    """What may pass by itself.
+
+    - `cause`: why, in a few words of ours.
+    - `wait_seconds`: how long the server asks to wait, 0 where it does not say.
+    - `patience_seconds`: how long it is worth waiting for in all.
+    """
 
     transient = True
 
-    def __init__(self, what: str, *, why: str = "", remedy: str = "", wait_seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        what: str,
+        *,
+        why: str,
+        remedy: str,
+        cause: str,
+        wait_seconds: float = 0.0,
+        patience_seconds: float = MAX_WAIT_SECONDS,
+    ) -> None:
         super().__init__(what, why=why, remedy=remedy)
+        self.cause = cause
         self.wait_seconds = wait_seconds
+        self.patience_seconds = patience_seconds
+
+
+def waiting_line(seconds: float, cause: str) -> str:
+    """What a person is told before a wait."""
+    return f"GitHub's API: {cause}: asking again in {seconds:.1f} s"
+
+
+def wait_and_log(seconds: float, cause: str) -> None:
+    """Wait as the library does where nobody says how: with a warning in the log."""
+    _logger.warning("%s", waiting_line(seconds, cause))
+    time.sleep(seconds)
 
 
 class GitHubApi:
     """One conversation with the API, a request after the other over one connection.
 
     Waits for rate limits, server faults and lost connections to pass, MAX_WAIT_SECONDS at most in all, and not at all
-    where it would have to wait longer. Memory: one answer.
+    where it would have to wait longer; for a server that cannot be reached, OUT_OF_REACH_SECONDS. Memory: one answer.
     """
 
-    def __init__(self, api_url: str, token: str, sleep: Callable[[float], None]) -> None:
+    def __init__(self, api_url: str, token: str, wait: Wait) -> None:
         """`api_url` and `token` as `api_url_of_environment` and `checked_token` give them; nothing is asked yet."""
         import github
 
         self._token = token
-        self._sleep = sleep
+        self._wait = wait
         self._waited_seconds = 0.0
         self._client = github.Github(
             auth=github.Auth.Token(token) if token else None,
@@ -106,7 +144,8 @@ class GitHubApi:
             retry=tenacity.retry_if_exception_type(_BusyError),
             wait=_wait_seconds,
             stop=self._is_out_of_time,
-            sleep=self._sleep,
+            before_sleep=self._wait_before,
+            sleep=_no_more,
             reraise=True,
         )
         try:
@@ -115,8 +154,14 @@ class GitHubApi:
             self._waited_seconds += float(retrying.statistics.get("idle_for", 0.0))
 
     def _is_out_of_time(self, state: RetryCallState) -> bool:
-        spent_seconds = self._waited_seconds + max(state.seconds_since_start or 0.0, state.idle_for)
-        return spent_seconds + state.upcoming_sleep > MAX_WAIT_SECONDS
+        needed_seconds = max(state.seconds_since_start or 0.0, state.idle_for) + state.upcoming_sleep
+        error = _busy_error(state)
+        impatient = error is not None and needed_seconds > error.patience_seconds
+        return impatient or self._waited_seconds + needed_seconds > MAX_WAIT_SECONDS
+
+    def _wait_before(self, state: RetryCallState) -> None:
+        error = _busy_error(state)
+        self._wait(state.upcoming_sleep, error.cause if error is not None else "")
 
     def _request(self, question: Question) -> object:
         import github
@@ -140,12 +185,21 @@ def unreadable(question: Question, why: str) -> GitHubError:
     return GitHubError(f"GitHub's answer about {question.what} cannot be read", why=why, remedy=_WRONG_SERVER)
 
 
+def _no_more(_seconds: float) -> None:
+    """Stands for tenacity's sleep, which does not hear what it is for: `_wait_before` has waited."""
+
+
+def _busy_error(state: RetryCallState) -> _BusyError | None:
+    error = state.outcome.exception() if state.outcome is not None else None
+    return error if isinstance(error, _BusyError) else None
+
+
 def _wait_seconds(state: RetryCallState) -> float:
     """At least what the server asks for, and more from one try to the next."""
     import tenacity
 
-    error = state.outcome.exception() if state.outcome is not None else None
-    asked_seconds = error.wait_seconds if isinstance(error, _BusyError) else 0.0
+    error = _busy_error(state)
+    asked_seconds = error.wait_seconds if error is not None else 0.0
     backoff = tenacity.wait_random_exponential(multiplier=_FIRST_WAIT_SECONDS, max=_LONGEST_BACKOFF_SECONDS)
     return max(asked_seconds, backoff(state))
 
@@ -154,12 +208,43 @@ def _translate_connection(error: Exception, question: Question) -> GitHubError:
     import requests
 
     message = f"GitHub's API could not be reached to look up {question.what}"
-    why = type(error).__name__
     if isinstance(error, requests.exceptions.SSLError):
-        return GitHubError(message, why=why, remedy="Check the certificates (REQUESTS_CA_BUNDLE) and GITHUB_API_URL.")
-    remedy = "Check the network, the proxy and GITHUB_API_URL."
+        remedy = "Check the certificates (REQUESTS_CA_BUNDLE) and GITHUB_API_URL."
+        return GitHubError(message, why=type(error).__name__, remedy=remedy)
+    remedy = "Check the network, the proxy and GITHUB_API_URL; lookup: false takes the run for a recent one of no fork."
     passing = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
-    return (_BusyError if isinstance(error, passing) else GitHubError)(message, why=why, remedy=remedy)
+    if not isinstance(error, passing):
+        return GitHubError(message, why=type(error).__name__, remedy=remedy)
+    cause, is_out_of_reach = _connection_failure(error)
+    patience_seconds = OUT_OF_REACH_SECONDS if is_out_of_reach else MAX_WAIT_SECONDS
+    return _BusyError(message, why=cause, remedy=remedy, cause=cause, patience_seconds=patience_seconds)
+
+
+def _connection_failure(error: Exception) -> tuple[str, bool]:
+    """How a connection failed, in words, and whether there was none at all to begin with."""
+    import requests
+
+    kinds = [type(one) for one in _chain(error)]
+    through = " by the proxy" if isinstance(error, requests.exceptions.ProxyError) else ""
+    if any(issubclass(kind, ConnectionRefusedError) for kind in kinds):
+        return f"the connection was refused{through}", True
+    if any(issubclass(kind, socket.gaierror) for kind in kinds):
+        return f"the {'proxy' if through else 'host'}'s name could not be resolved", True
+    if isinstance(error, requests.Timeout):
+        return "no answer came in time", False
+    return f"the connection was broken off{through}", False
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """`error` and what it was made of: requests and urllib3 wrap each other's, as causes, arguments and reasons."""
+    waiting, seen = [error], set[int]()
+    while waiting:
+        one = waiting.pop()
+        if id(one) not in seen:
+            seen.add(id(one))
+            yield one
+            within = (one.__cause__, one.__context__, getattr(one, "reason", None), *one.args)
+            waiting += [other for other in within if isinstance(other, BaseException)]
 
 
 def _translate(error: GithubException, question: Question, *, token: str) -> OutputsError:
@@ -170,7 +255,9 @@ def _translate(error: GithubException, question: Question, *, token: str) -> Out
     why = f"HTTP {status}: {_shown(said, token)}" if said else f"HTTP {status}"
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         message = f"GitHub's API failed to look up {question.what}"
-        return _BusyError(message, why=why, remedy="Try again later.", wait_seconds=_asked_wait(headers) or 0.0)
+        asked_seconds = _asked_wait(headers) or 0.0
+        cause = f"the server failed (HTTP {status})"
+        return _BusyError(message, why=why, remedy="Try again later.", cause=cause, wait_seconds=asked_seconds)
     if status == HTTPStatus.TOO_MANY_REQUESTS or (status == HTTPStatus.FORBIDDEN and _is_rate_limit(headers, said)):
         return _rate_limit_error(headers, question.what, why, has_token=bool(token))
     if status == HTTPStatus.UNAUTHORIZED:
@@ -192,7 +279,7 @@ def _rate_limit_error(headers: Mapping[str, str], asked_for: str, why: str, *, h
     until = "" if asked_seconds is None else f" (it asks to wait {asked_seconds:.0f} s)"
     remedy = "Try again later." if has_token else "Pass github_token: without one GitHub allows 60 requests an hour."
     message = f"GitHub's rate limit stops the lookup of {asked_for}{until}"
-    return _BusyError(message, why=why, remedy=remedy, wait_seconds=wait_seconds)
+    return _BusyError(message, why=why, remedy=remedy, cause="its rate limit is reached", wait_seconds=wait_seconds)
 
 
 def _is_rate_limit(headers: Mapping[str, str], said: str) -> bool:

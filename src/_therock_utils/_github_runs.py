@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import functools
 import re
-import time
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeGuard
 from urllib.parse import quote as percent_encode
 
 from _therock_utils._errors import InputError, NotFoundError
 from _therock_utils._github import api_url_of_environment, checked_token
-from _therock_utils._github_api import GitHubApi, Question, unreadable
+from _therock_utils._github_api import GitHubApi, Question, unreadable, wait_and_log
 from _therock_utils._keys import check_segment, key_fault, quote
 from _therock_utils.s3_buckets import Repository
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
+
+    from _therock_utils._github_api import Wait
 
 RUNS_A_PAGE: Final = 100
 """Records a request: the most that GitHub gives."""
@@ -24,6 +25,7 @@ RUNS_A_PAGE: Final = 100
 MAX_RUNS: Final = 1000
 """Records that GitHub gives of one search (REST API, "List workflow runs for a workflow")."""
 
+_MAX_RUN_ID: Final = 2**63 - 1  # the API's description of a run: a 64-bit integer
 _SHA: Final = re.compile(r"[0-9a-f]{40}")
 _COMMIT: Final = re.compile(r"[0-9a-f]{4,40}")
 _BRANCH_PREFIX: Final = "refs/heads/"
@@ -59,7 +61,7 @@ def workflow_runs(
     head_sha: str = "",
     branch: str = "",
     token: str | None = None,
-    sleep: Callable[[float], None] = time.sleep,
+    wait: Wait = wait_and_log,
     notice: Callable[[str], None] = lambda _text: None,
 ) -> Generator[Mapping[str, object], None, None]:
     """The API's records of the runs of a workflow, newest first, streamed: a page is asked for when it is needed.
@@ -83,7 +85,7 @@ def workflow_runs(
     api_url, token = api_url_of_environment(), checked_token(token)
 
     def questions() -> Iterator[Question]:
-        full_name = _present_name(api_url, repository.full_name, token, sleep)
+        full_name = _present_name(api_url, repository.full_name, token, wait)
         for page in range(1, MAX_RUNS // RUNS_A_PAGE + 1):
             yield Question(
                 what=f"runs of workflow {quote(workflow)}{wanted} in {full_name}",
@@ -93,29 +95,24 @@ def workflow_runs(
                 checks="workflow and repository",
             )
 
-    return _read_runs(questions(), api_url, token, sleep, notice)
+    return _read_runs(questions(), api_url, token, wait, notice)
 
 
 def _read_runs(
     questions: Iterator[Question],
     api_url: str,
     token: str,
-    sleep: Callable[[float], None],
+    wait: Wait,
     notice: Callable[[str], None],
 ) -> Generator[Mapping[str, object], None, None]:
     seen: set[int] = set()
     read = total = unusable = 0
-    with GitHubApi(api_url, token, sleep) as api:
+    with GitHubApi(api_url, token, wait) as api:
         for question in questions:
             total, records = _read_page(question, api.get(question))
             for record in records:
                 run_id = record.get("id") if isinstance(record, dict) else None
-                if (
-                    not isinstance(record, dict)
-                    or not isinstance(run_id, int)
-                    or isinstance(run_id, bool)
-                    or run_id <= 0
-                ):
+                if not isinstance(record, dict) or not _is_run_id(run_id):
                     unusable += 1
                     if unusable == 1:
                         notice(f"GitHub's list of {question.what} has a record without a run's number: it is left out")
@@ -126,6 +123,10 @@ def _read_runs(
             if not records or read >= total:
                 return
     notice(f"GitHub tells of {MAX_RUNS:,} runs at most, and there are {total:,}: the oldest were not looked at")
+
+
+def _is_run_id(run_id: object) -> TypeGuard[int]:
+    return isinstance(run_id, int) and not isinstance(run_id, bool) and 0 < run_id <= _MAX_RUN_ID
 
 
 def _read_page(question: Question, answer: object) -> tuple[int, list[object]]:
@@ -142,7 +143,7 @@ def resolve_commit(
     commit: str,
     *,
     token: str | None = None,
-    sleep: Callable[[float], None] = time.sleep,
+    wait: Wait = wait_and_log,
 ) -> str:
     """The full SHA of the commit that `commit` (4 to 40 hex digits) begins (GitHub REST API, "Get a commit").
 
@@ -158,7 +159,7 @@ def resolve_commit(
         checks="commit (a full SHA is never ambiguous) and repository",
         absent={HTTPStatus.NOT_FOUND: NotFoundError, HTTPStatus.UNPROCESSABLE_ENTITY: NotFoundError},
     )
-    with GitHubApi(api_url_of_environment(), checked_token(token), sleep) as api:
+    with GitHubApi(api_url_of_environment(), checked_token(token), wait) as api:
         answer = api.get(question)
     sha = answer.get("sha") if isinstance(answer, dict) else None
     if not isinstance(sha, str) or not is_full_sha(sha):
@@ -170,7 +171,7 @@ def resolve_commit(
 
 
 @functools.lru_cache(maxsize=64)
-def _present_name(api_url: str, full_name: str, token: str, sleep: Callable[[float], None]) -> str:
+def _present_name(api_url: str, full_name: str, token: str, wait: Wait) -> str:
     """What GitHub calls the repository today.
 
     A renamed one answers with a redirect, on which PyGithub loses the query: every run would be taken for the commit's.
@@ -178,7 +179,7 @@ def _present_name(api_url: str, full_name: str, token: str, sleep: Callable[[flo
     question = Question(
         what=f"repository {full_name}", path=f"/repos/{full_name}", permission="actions: read", checks="repository"
     )
-    with GitHubApi(api_url, token, sleep) as api:
+    with GitHubApi(api_url, token, wait) as api:
         answer = api.get(question)
     name = answer.get("full_name") if isinstance(answer, dict) else None
     try:

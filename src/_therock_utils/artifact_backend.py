@@ -36,7 +36,7 @@ class ArtifactBackend(ABC):
 
     @abstractmethod
     def list_artifacts(self, name_filter: str | None = None) -> list[str]:
-        """File names of the run's archives, sorted; with `name_filter` those of the artifact of that name.
+        """File names of the run's archives, sorted; with `name_filter` (neither None nor "") those of that artifact.
 
         Sidecars, logs and other runs' archives are none. [] only where the listing says that there is nothing: raises
         an OutputsError where it is refused or the service cannot be reached.
@@ -85,7 +85,7 @@ class _StorageArtifacts(ArtifactBackend):
         return sorted(
             name
             for name, archive in archives
-            if archive is not None and (name_filter is None or archive.artifact.name == name_filter)
+            if archive is not None and (not name_filter or archive.artifact.name == name_filter)
         )
 
     def download_artifact(self, key: str, dest_path: Path) -> None:
@@ -199,19 +199,21 @@ class LocalDirectoryBackend(_StorageArtifacts):
 
 
 def create_backend_from_env(
-    run_id: str | None = None, github_repository: str | None = None, platform: str | None = None
+    run_id: str | int | None = None, github_repository: str | None = None, platform: str | None = None
 ) -> ArtifactBackend:
     """The backend of a run that the environment names.
 
     THEROCK_LOCAL_STAGING_DIR: a staging directory instead of S3. `run_id`: by default THEROCK_RUN_ID, GITHUB_RUN_ID,
-    then `local`. `platform`: by default THEROCK_PLATFORM, then this machine's. The bucket is that of
+    then `local`; GitHub's API gives it as a number. `platform`: by default THEROCK_PLATFORM, then this machine's, in
+    any case, as `platform.system()` writes it. The bucket is that of
     `WorkflowOutputRoot.from_workflow_run`, which asks GitHub's API about the run where it is another one than the job's
     (GITHUB_RUN_ID), or another repository's.
     Raises as `from_workflow_run` does.
     """
     environment = os.environ
-    run_id = run_id or variable(environment, "THEROCK_RUN_ID") or variable(environment, "GITHUB_RUN_ID") or "local"
-    platform = platform or variable(environment, "THEROCK_PLATFORM") or host.system().lower()
+    given = "" if run_id is None else str(run_id)
+    run_id = given or variable(environment, "THEROCK_RUN_ID") or variable(environment, "GITHUB_RUN_ID") or "local"
+    platform = (platform or variable(environment, "THEROCK_PLATFORM") or host.system()).lower()
     staging_dir = variable(environment, "THEROCK_LOCAL_STAGING_DIR")
     if staging_dir:
         return LocalDirectoryBackend(Path(staging_dir), WorkflowOutputRoot.for_local(run_id, platform))

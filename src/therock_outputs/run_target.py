@@ -148,13 +148,14 @@ def _record(
     if not _looks_up(settings, run_id, is_own_run=is_own_run):
         return None
     from _therock_utils._github import fetch_workflow_run
+    from _therock_utils._github_api import waiting_line
 
-    def sleep(seconds: float) -> None:
-        say(f"GitHub did not answer: asking again in {seconds:.0f} s")
+    def wait(seconds: float, cause: str) -> None:
+        say(waiting_line(seconds, cause))
         cancel.sleep(seconds)
 
     say(f"asking GitHub about run {run_id} of {repository.full_name}")
-    return fetch_workflow_run(repository, run_id, token=settings.github_token.get_secret_value(), sleep=sleep)
+    return fetch_workflow_run(repository, run_id, token=settings.github_token.get_secret_value(), wait=wait)
 
 
 def _looks_up(settings: Settings, run_id: str, *, is_own_run: bool) -> bool:
@@ -202,7 +203,7 @@ def _notices_of_other_run(settings: Settings, run_id: str, release_type: str, *,
             f"release_type {release_type} comes from RELEASE_TYPE of this job, and run {run_id} is another run: "
             "set the input release_type if its outputs are elsewhere"
         )
-    if settings.lookup == "auto" and not is_looked_up and run_id.isdigit():
+    if settings.lookup == "auto" and not is_looked_up and run_id.isdigit() and not settings.staging_dir:
         notices.append(
             f"run {run_id} is not this job's, and GitHub was not asked about it: it is taken for a recent run and for "
             "no fork's pull request (lookup: true asks)"

@@ -263,6 +263,32 @@ def test_a_bucket_that_refuses_to_be_listed_fails_the_step_unless_a_newer_run_ho
         assert world.find({"targets": "gfx942"}, AWS_ENDPOINT_URL_S3=proxy.url).outputs["found_run_id"] == "9"
 
 
+def test_a_record_that_cannot_be_read_fails_the_step_unless_another_run_holds_it(world: World) -> None:
+    world.set_runs(record(9, updated_at=f"{HOSTILE}"), record(10**70), record(8))
+    result = world.find({"targets": "gfx942"})
+    assert result.exit_code == 7
+    (message,) = result.messages("error")
+    assert "run 9: its record cannot be read" in message
+    assert result.outputs == {}
+    world.store(8, GFX942)
+    result = world.find({"targets": "gfx942"})
+    assert result.outputs["found_run_id"] == "8", result.log
+    assert "run 9 is left out: its record cannot be read" in result.log
+    assert "without a run's number" in result.log
+    assert result.messages("error") == []
+    assert "##[error]" not in result.log
+
+
+def test_a_staging_folder_that_is_not_there_fails_the_step(world: World) -> None:
+    world.set_runs(record(9))
+    result = world.find({"staging_dir": "ouput"})
+    assert result.exit_code == 3
+    assert "there is no folder ouput" in result.messages("error")[0]
+    assert result.outputs == {}
+    (world.runner.workspace / "ouput").mkdir()
+    assert world.find({"staging_dir": "ouput"}).outputs["found"] == "false"
+
+
 def test_a_bucket_that_does_not_exist_fails_the_step(world: World) -> None:
     world.set_runs(record(9))
     result = world.find({"bucket": "no-such-bucket"})

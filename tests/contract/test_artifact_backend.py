@@ -69,6 +69,7 @@ def test_the_archives_directly_in_the_run_are_listed_sorted(storage: Storage) ->
     assert backend.list_artifacts() == sorted(names)
     assert backend.list_artifacts("blas") == sorted(names[:2])
     assert backend.list_artifacts("bla") == []
+    assert backend.list_artifacts("") == sorted(names)
     assert artifacts(storage, "1234").list_artifacts() == []
     assert artifacts(storage, external_repo="x/").list_artifacts() == ["other_lib_generic.tar.zst"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from _therock_utils import _s3_listing
+from _therock_utils import _s3_listing, _s3_retry
 from _therock_utils._cancel import CancelToken
 from _therock_utils._errors import (
     BucketNotFoundError,
@@ -19,6 +19,7 @@ from _therock_utils._errors import (
     ServiceUnavailableError,
 )
 from _therock_utils._s3_plan import MIB, SINGLE_PUT_LIMIT_BYTES
+from _therock_utils._s3_retry import Outages
 from _therock_utils._transfer_types import DownloadItem, ObjectFacts, StoredBytes
 from _therock_utils.artifact_backend import S3Backend
 from _therock_utils.s3_buckets import INVENTORY
@@ -132,6 +133,24 @@ def test_a_service_that_is_not_there_is_an_error(way: str, bucket: Bucket) -> No
     backend = S3StorageBackend(endpoint_url="http://127.0.0.1:9", retry_seconds=0.5, request_timeout_seconds=0.5)
     with pytest.raises(ServiceUnavailableError):
         WAYS[way](backend, bucket, None)
+
+
+@pytest.mark.parametrize(
+    ("url", "cause"),
+    [
+        ("http://127.0.0.1:9", "the connection was refused"),
+        ("http://s3.example.invalid", "the host's name could not be resolved"),
+    ],
+)
+def test_a_service_that_is_not_there_is_told_of_while_it_is_waited_for(
+    bucket: Bucket, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, url: str, cause: str
+) -> None:
+    monkeypatch.setattr(_s3_retry, "_outages", Outages())
+    backend = S3StorageBackend(endpoint_url=url, retry_seconds=0.5, request_timeout_seconds=5)
+    with pytest.raises(ServiceUnavailableError):
+        list(backend.list_folder(bucket.at("12345-linux")))
+    (line,) = [line for line in caplog.messages if "asking again" in line]
+    assert line == f"S3 bucket {bucket.name}: {cause}: asking again in 0.5 s, for 0.5 s at most"
 
 
 @pytest.mark.parametrize("way", [*WAYS, *BATCHES])

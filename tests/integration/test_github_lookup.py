@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
 import traceback
 from email.utils import formatdate
@@ -14,6 +15,7 @@ import pytest
 from _therock_utils import _github
 from _therock_utils._errors import CredentialsError, GitHubError, InputError, OutputsError
 from _therock_utils._github import MAX_WAIT_SECONDS, fetch_workflow_run
+from _therock_utils._github_api import OUT_OF_REACH_SECONDS
 from _therock_utils.s3_buckets import Repository
 from _therock_utils.workflow_outputs import WorkflowOutputRoot
 from fakes.github_api import (
@@ -65,13 +67,15 @@ def github(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGitHub]:
 
 
 class Sleeps:
-    """Stands for `time.sleep`: it does not sleep, and keeps what was asked."""
+    """Stands for a wait: it does not sleep, and keeps what was asked and why."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
+        self.causes: list[str] = []
 
-    def __call__(self, seconds: float) -> None:
+    def __call__(self, seconds: float, cause: str) -> None:
         self.seconds.append(seconds)
+        self.causes.append(cause)
 
 
 @pytest.fixture
@@ -82,7 +86,7 @@ def sleeps() -> Sleeps:
 def failure_of(sleeps: Sleeps, *, token: str | None = TOKEN, run_id: str = "12345") -> OutputsError:
     """The error of a lookup, after a look at everything that a log could show of it."""
     with pytest.raises(OutputsError) as caught:
-        fetch_workflow_run(REPOSITORY, run_id, token=token, sleep=sleeps)
+        fetch_workflow_run(REPOSITORY, run_id, token=token, wait=sleeps)
     shown = [str(caught.value), repr(caught.value), *traceback.format_exception(caught.value)]
     assert TOKEN not in "".join(shown)
     return caught.value
@@ -208,7 +212,7 @@ def test_a_root_of_a_given_record_or_of_the_environment_costs_no_request(github:
 def test_a_failed_lookup_is_asked_again(github: FakeGitHub, sleeps: Sleeps) -> None:
     github.script(PATH, refusal(404, "Not Found"), Answer(body=RECORD))
     failure_of(sleeps, token="")
-    assert fetch_workflow_run(REPOSITORY, "12345", token="", sleep=sleeps) == RECORD
+    assert fetch_workflow_run(REPOSITORY, "12345", token="", wait=sleeps) == RECORD
 
 
 @pytest.mark.parametrize("extra", [{}, {"head_repository": None}])
@@ -238,7 +242,7 @@ def test_a_record_without_a_head_repository_is_a_deleted_forks(github: FakeGitHu
 )
 def test_a_lookup_waits_for_what_passes_and_then_succeeds(github: FakeGitHub, sleeps: Sleeps, busy: Answer) -> None:
     github.script(PATH, busy, busy, Answer(body=RECORD))
-    assert fetch_workflow_run(REPOSITORY, "12345", sleep=sleeps) == RECORD
+    assert fetch_workflow_run(REPOSITORY, "12345", wait=sleeps) == RECORD
     assert len(github.requests) == 3
     assert len(sleeps.seconds) == 2
     assert sum(sleeps.seconds) <= MAX_WAIT_SECONDS
@@ -249,7 +253,7 @@ def test_a_lookup_waits_for_what_passes_and_then_succeeds(github: FakeGitHub, sl
 def test_retry_after_may_be_a_date(github: FakeGitHub, sleeps: Sleeps, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: 1_000_000.0)
     github.script(PATH, secondary_rate_limit(retry_after=formatdate(1_000_030, usegmt=True)), Answer(body=RECORD))
-    fetch_workflow_run(REPOSITORY, "12345", sleep=sleeps)
+    fetch_workflow_run(REPOSITORY, "12345", wait=sleeps)
     assert sleeps.seconds == [30.0]
 
 
@@ -259,12 +263,12 @@ def test_retry_after_may_be_a_date(github: FakeGitHub, sleeps: Sleeps, monkeypat
 )
 def test_a_retry_after_that_says_nothing_is_survived(github: FakeGitHub, sleeps: Sleeps, retry_after: str) -> None:
     github.script(PATH, secondary_rate_limit(status=429, retry_after=retry_after), Answer(body=RECORD))
-    assert fetch_workflow_run(REPOSITORY, "12345", sleep=sleeps) == RECORD
+    assert fetch_workflow_run(REPOSITORY, "12345", wait=sleeps) == RECORD
 
 
 def test_a_rate_limit_that_does_not_say_how_long_is_given_a_minute(github: FakeGitHub, sleeps: Sleeps) -> None:
     github.script(PATH, secondary_rate_limit(), Answer(body=RECORD))
-    fetch_workflow_run(REPOSITORY, "12345", sleep=sleeps)
+    fetch_workflow_run(REPOSITORY, "12345", wait=sleeps)
     assert sleeps.seconds == [60.0]
 
 
@@ -314,8 +318,70 @@ def test_a_refused_connection_is_tried_again_and_then_told(sleeps: Sleeps, monke
         error = failure_of(sleeps)
     assert isinstance(error, GitHubError)
     assert "could not be reached" in error.what
+    assert error.why == "the connection was refused"
     assert "GITHUB_API_URL" in error.remedy
-    assert sleeps.seconds
+    assert 0 < sum(sleeps.seconds) <= OUT_OF_REACH_SECONDS
+    assert set(sleeps.causes) == {"the connection was refused"}
+
+
+def test_a_host_that_does_not_exist_is_not_waited_for_long(sleeps: Sleeps, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    monkeypatch.setenv("GITHUB_API_URL", "http://api.example.invalid")
+    error = failure_of(sleeps)
+    assert error.why == "the host's name could not be resolved"
+    assert 0 < sum(sleeps.seconds) <= OUT_OF_REACH_SECONDS
+    assert set(sleeps.causes) == {error.why}
+
+
+@pytest.mark.parametrize(
+    ("busy", "cause"),
+    [
+        (refusal(502, "Bad Gateway"), "the server failed (HTTP 502)"),
+        (secondary_rate_limit(retry_after="1"), "its rate limit is reached"),
+    ],
+)
+def test_every_wait_is_told_with_its_cause(github: FakeGitHub, sleeps: Sleeps, busy: Answer, cause: str) -> None:
+    github.script(PATH, busy, busy, Answer(body=RECORD))
+    fetch_workflow_run(REPOSITORY, "12345", wait=sleeps)
+    assert sleeps.causes == [cause, cause]
+
+
+def test_a_server_that_hangs_up_is_waited_for_as_long_as_a_busy_one(
+    sleeps: Sleeps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def hang_up() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:  # the test is over
+                    return
+                connection.recv(100)
+                connection.close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        monkeypatch.setenv("GITHUB_API_URL", f"http://127.0.0.1:{server.getsockname()[1]}")
+        error = failure_of(sleeps)
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    assert error.why == "the connection was broken off"
+    assert OUT_OF_REACH_SECONDS < sum(sleeps.seconds) <= MAX_WAIT_SECONDS
+
+
+def test_the_library_waits_with_a_warning_in_the_log(
+    github: FakeGitHub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    github.script(PATH, refusal(502, "Bad Gateway", {"retry-after": "7"}), Answer(body=RECORD))
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    fetch_workflow_run(REPOSITORY, "12345")
+    assert [f"GitHub's API: the server failed (HTTP 502): asking again in {slept[0]:.1f} s"] == caplog.messages
+    assert slept[0] >= 7
 
 
 def test_a_certificate_that_is_not_trusted_is_told_at_once(

@@ -60,13 +60,15 @@ def newest_first(count: int, **changes: str) -> list[dict[str, Any]]:
 
 
 class Sleeps:
-    """Stands for `time.sleep`: it does not sleep, and keeps what was asked."""
+    """Stands for a wait: it does not sleep, and keeps what was asked and why."""
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
+        self.causes: list[str] = []
 
-    def __call__(self, seconds: float) -> None:
+    def __call__(self, seconds: float, cause: str) -> None:
         self.seconds.append(seconds)
+        self.causes.append(cause)
 
 
 @pytest.fixture
@@ -85,7 +87,7 @@ def pages(github: FakeGitHub) -> list[str]:
 def failure_of(sleeps: Sleeps, **options: Any) -> OutputsError:  # noqa: ANN401 - workflow_runs'
     """The error of a search, after a look at everything that a log could show of it."""
     with pytest.raises(OutputsError) as caught:
-        ids(token=TOKEN, sleep=sleeps, **options)
+        ids(token=TOKEN, wait=sleeps, **options)
     shown = [str(caught.value), repr(caught.value), *traceback.format_exception(caught.value)]
     assert TOKEN not in "".join(shown)
     return caught.value
@@ -182,7 +184,7 @@ def test_what_cannot_be_searched_for_is_refused_before_a_request(
     assert github.requests == ()
 
 
-@pytest.mark.parametrize("unusable", ["1", None, 0, -1, True, 1.5, [1]])
+@pytest.mark.parametrize("unusable", ["1", None, 0, -1, True, 1.5, [1], 2**63, int("1" * 70)])
 def test_a_record_without_an_id_is_left_out_and_told_once(github: FakeGitHub, unusable: object) -> None:
     nameless = {"head_sha": SHA}
     github.set_runs(NAME, WORKFLOW, [record(2), record(unusable), nameless, "no record", record(1)])
@@ -234,7 +236,7 @@ def test_a_renamed_repository_is_searched_under_its_present_name(github: FakeGit
 
 def test_the_name_is_asked_for_once(github: FakeGitHub, sleeps: Sleeps) -> None:
     for _ in range(3):
-        ids(sleep=sleeps)
+        ids(wait=sleeps)
     assert [request.path for request in github.requests].count(f"/repos/{NAME}") == 1
 
 
@@ -254,7 +256,7 @@ def test_a_later_page_waits_as_long_as_it_is_asked_to(github: FakeGitHub, sleeps
     first = {"total_count": 101, "workflow_runs": newest_first(100)}
     second = {"total_count": 101, "workflow_runs": [record(101)]}
     github.script(PATH, Answer(body=first), busy, Answer(body=second))
-    assert len(ids(sleep=sleeps)) == 101
+    assert len(ids(wait=sleeps)) == 101
     assert len(sleeps.seconds) == 1
     assert sleeps.seconds[0] >= 7
     assert pages(github) == ["1", "2", "2"]
@@ -360,7 +362,7 @@ def test_a_short_commit_is_resolved_to_its_full_sha(github: FakeGitHub) -> None:
 def test_a_commit_that_is_not_there_or_ambiguous_is_not_found(github: FakeGitHub, sleeps: Sleeps, status: int) -> None:
     github.script(COMMIT_PATH, refusal(status, "No commit found for SHA: 01234567"))
     with pytest.raises(NotFoundError) as caught:
-        resolve_commit(REPOSITORY, "01234567", sleep=sleeps)
+        resolve_commit(REPOSITORY, "01234567", wait=sleeps)
     assert caught.value.exit_code == 3
     assert caught.value.what == f"GitHub shows no commit 01234567 in {NAME}, or more than one"
     assert "contents: read" in caught.value.remedy
@@ -400,5 +402,5 @@ def test_what_is_no_sha_is_never_asked_for(github: FakeGitHub, commit: str) -> N
 
 def test_a_commit_waits_for_a_limit_to_pass(github: FakeGitHub, sleeps: Sleeps) -> None:
     github.script(COMMIT_PATH, secondary_rate_limit(retry_after="5"), Answer(body={"sha": SHA}))
-    assert resolve_commit(REPOSITORY, "01234567", sleep=sleeps) == SHA
+    assert resolve_commit(REPOSITORY, "01234567", wait=sleeps) == SHA
     assert len(sleeps.seconds) == 1

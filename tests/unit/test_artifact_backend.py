@@ -103,6 +103,21 @@ def test_another_repository_s_run_is_looked_up(monkeypatch: pytest.MonkeyPatch, 
     assert lookups == [("ROCm/TheRock", "1")]
 
 
+def test_a_run_may_be_given_as_the_number_that_it_is(
+    monkeypatch: pytest.MonkeyPatch, lookups: list[tuple[str, str]]
+) -> None:
+    monkeypatch.setenv("GITHUB_RUN_ID", "1")
+    assert create_backend_from_env(500, platform="linux").base_uri.endswith("/500-linux")
+    assert lookups == [("ROCm/TheRock", "500")]
+
+
+@pytest.mark.parametrize("name", ["Linux", "WINDOWS", "linux"])
+def test_a_platform_is_meant_in_any_case(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    assert create_backend_from_env("local", platform=name).base_uri.endswith(f"/local-{name.lower()}")
+    monkeypatch.setenv("THEROCK_PLATFORM", name)
+    assert create_backend_from_env("local").base_uri.endswith(f"/local-{name.lower()}")
+
+
 def test_a_lookup_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(repository: Repository, run_id: str) -> Mapping[str, object]:
         raise GitHubError(f"{repository.full_name} {run_id}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +14,7 @@ from _therock_utils._errors import (
     CancelledError,
     GitHubError,
     InputError,
+    NotFoundError,
     NotPermittedError,
     OutputsError,
     ServiceUnavailableError,
@@ -71,6 +73,7 @@ class GitHub:
         self.given: list[int] = []
         self.notices: tuple[str, ...] = ()
         self.error: OutputsError | None = None
+        self.error_behind: int = 0  # records that are given before the error
 
     def workflow_runs(
         self,
@@ -80,17 +83,19 @@ class GitHub:
         head_sha: str,
         branch: str,
         token: str,
-        sleep: object,
+        wait: Callable[[float, str], None],
         notice: Callable[[str], None],
     ) -> Generator[Mapping[str, object], None, None]:
         self.asked.append({"workflow": workflow, "head_sha": head_sha, "branch": branch, "token": token})
         for text in self.notices:
             notice(text)
-        if self.error is not None:
-            raise self.error
-        for one in list(self.records):
+        for number, one in enumerate(list(self.records)):
+            if self.error is not None and number == self.error_behind:
+                raise self.error
             self.given.append(one["id"])
             yield one
+        if self.error is not None and self.error_behind >= len(self.records):
+            raise self.error
 
     def fetch_workflow_run(self, repository: object, run_id: str, **options: object) -> Mapping[str, object]:
         self.asked.append({"run_id": run_id, "cached": str(options["cached"])})
@@ -132,6 +137,7 @@ def search(workspace: Path, *, backend: Storage | None = None, **inputs: Any) ->
     """Look for COMMIT, unless `inputs` say otherwise, with outputs in the staging folder."""
     if not {"branch", "run_id"} & inputs.keys():
         inputs = {"commit": COMMIT} | inputs
+    (workspace / STAGED).mkdir(exist_ok=True)
     context = make_context(workspace, Mode.FIND_ARTIFACTS, backend=backend, **({"run_id": ""} | inputs))
     return find_artifacts.run(context)
 
@@ -173,7 +179,6 @@ def rows(report: Report) -> dict[str, tuple[str, str]]:
         ({"targets": "gfx942,gfx1151"}, [GFX942], False),
         ({"generic_only": "true"}, [GENERIC], True),
         ({"generic_only": "true"}, [GFX942], False),
-        ({"generic_only": "true", "artifact_group": "gfx94X-dcgpu"}, [GENERIC], True),
         ({"artifacts": "hip"}, [GENERIC], True),
         ({"artifacts": "hip,blas_dev"}, [GENERIC, GFX942], False),
         ({"artifacts": "hip,blas_lib"}, [GENERIC, GFX942], True),
@@ -219,6 +224,11 @@ def test_a_run_is_found_when_it_holds_everything_that_is_asked_for(
         ({"artifacts": "a/b"}, "'a/b'"),
         ({"include_regex": "("}, "regular expression '('"),
         ({"generic_only": "true", "families": "gfx94X-dcgpu"}, "generic_only"),
+        ({"generic_only": "true", "artifact_group": "gfx94X-dcgpu"}, "generic_only"),
+        ({"workflow": "a/b"}, "workflow 'a/b'"),
+        ({"commit": "", "run_id": "7", "workflow": "a/b"}, "workflow 'a/b'"),
+        ({"bucket": "No Bucket"}, "bucket"),
+        ({"release_type": "weekly"}, "weekly"),
         ({"lookup": "false"}, "only by asking GitHub"),
         ({"commit": "", "run_id": "7", "require_successful_run": "true", "lookup": "false"}, "only by asking GitHub"),
     ],
@@ -250,8 +260,6 @@ def test_the_newest_run_that_holds_it_is_found_and_no_older_one_is_looked_at(tmp
     storage = Storage(tmp_path / STAGED)
     report = search(tmp_path, backend=storage, targets="gfx942")
     assert found(report) == ["8"]
-    assert storage.listed == ["9-linux", "8-linux"]
-    assert github.given == [9, 8]
     assert rows(report) == {"9": ("0 archives", "gfx942"), "8": ("1 archive: gfx942", "")}
 
 
@@ -414,7 +422,7 @@ def test_one_run_in_a_staging_folder_is_checked_without_github(tmp_path: Path, g
     report = search(tmp_path, run_id="7", staging_dir=STAGED)
     assert found(report) == ["7"]
     assert github.asked == []
-    assert any("GitHub was not asked" in notice for notice in report.notices)
+    assert report.notices == ()
     (facts,) = json.loads(report.outputs["runs"])
     assert (facts["head_sha"], facts["status"], facts["repository"]) == ("", "", NAME)
     assert facts["html_url"] == "https://github.com/ROCm/TheRock/actions/runs/7"
@@ -433,6 +441,34 @@ def test_one_run_is_looked_up_anew_and_alone(tmp_path: Path, github: GitHub) -> 
     assert found(report) == ["7"]
     assert github.asked == [{"run_id": "7", "cached": "False"}]
     assert json.loads(report.outputs["runs"])[0]["head_branch"] == "topic"
+
+
+def test_a_workflow_that_was_set_beside_a_run_is_warned_about(tmp_path: Path, github: GitHub) -> None:
+    github.records = [record(7)]
+    store(tmp_path, 7, GENERIC)
+    for run_id, workflow, is_warned in [
+        ("7", "ci.yml", True),
+        ("7", "multi_arch_ci.yml", False),
+        ("", "ci.yml", False),
+    ]:
+        inputs = {"run_id": run_id} if run_id else {}
+        report = search(tmp_path, workflow=workflow, lookup="true", **inputs)
+        assert any("input workflow is not used" in warning for warning in report.warnings) == is_warned
+
+
+def test_what_is_waited_for_at_github_is_told_with_its_cause(
+    tmp_path: Path, github: GitHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def resolve(repository: object, commit: str, *, token: str, wait: Callable[[float, str], None]) -> str:
+        wait(2.4, "the connection was refused")
+        return COMMIT
+
+    said: list[str] = []
+    monkeypatch.setattr(_find_runs, "resolve_commit", resolve)
+    monkeypatch.setattr(CancelToken, "sleep", lambda _token, seconds: said.append(f"slept {seconds}"))
+    (tmp_path / STAGED).mkdir()
+    find_artifacts.run(make_context(tmp_path, Mode.FIND_ARTIFACTS, said=said, run_id="", commit="01234567"))
+    assert said == ["GitHub's API: the connection was refused: asking again in 2.4 s", "slept 2.4"]
 
 
 def test_one_run_that_did_not_succeed_is_not_found_where_success_is_wanted(tmp_path: Path, github: GitHub) -> None:
@@ -469,13 +505,132 @@ def test_a_failure_of_github_is_a_failure(tmp_path: Path, github: GitHub) -> Non
         search(tmp_path)
 
 
-@pytest.mark.parametrize("changes", [{"repository": ["no", "name"]}, {"updated_at": "yesterday"}])
-def test_a_record_that_does_not_say_where_its_outputs_are_is_a_failure(
+UNREADABLE = [
+    {"repository": ["no", "name"]},
+    {"repository": 5},
+    {"repository": {"full_name": "../x"}},
+    {"updated_at": "nonsense"},
+]
+
+
+@pytest.mark.parametrize("changes", UNREADABLE)
+def test_a_run_whose_record_cannot_be_read_is_left_out_by_name_where_another_holds_it(
     tmp_path: Path, github: GitHub, changes: dict[str, object]
 ) -> None:
-    github.records = [record(9, **changes)]
+    github.records = [record(9, **changes), record(8)]
+    store(tmp_path, 8, GENERIC)
+    report = search(tmp_path)
+    assert found(report) == ["8"]
+    assert [notice for notice in report.notices if notice.startswith("run 9 is left out: its record cannot be read: ")]
+    assert rows(report)["9"][1].startswith("passed over: its record cannot be read: ")
+
+
+@pytest.mark.parametrize("changes", UNREADABLE)
+def test_where_no_run_holds_it_and_a_record_cannot_be_read_it_cannot_be_told(
+    tmp_path: Path, github: GitHub, changes: dict[str, object]
+) -> None:
+    github.records = [record(9, **changes), record(8), record(7, **changes)]
+    store(tmp_path, 8, GFX1151)
+    with pytest.raises(GitHubError) as caught:
+        search(tmp_path, targets="gfx942")
+    assert "2 runs" in caught.value.what
+    assert "run 9: its record cannot be read: " in caught.value.why
+    assert "run 7: its record cannot be read: " in caught.value.why
+    assert caught.value.exit_code == 7
+
+
+def test_many_records_that_cannot_be_read_flood_nothing(tmp_path: Path, github: GitHub) -> None:
+    github.records = [record(run_id, updated_at="nonsense") for run_id in range(999, 899, -1)]
+    with pytest.raises(GitHubError) as caught:
+        search(tmp_path)
+    assert "100 runs" in caught.value.what
+    assert caught.value.why.endswith("; and 92 more")
+    github.records.append(record(7))
+    store(tmp_path, 7, GENERIC)
+    report = search(tmp_path)
+    assert found(report) == ["7"]
+    assert report.notices[-1] == "80 more runs are left out: their records cannot be read"
+
+
+@pytest.mark.parametrize(
+    ("changes", "inputs"),
+    [
+        ({"head_sha": OTHER}, {}),
+        ({"head_branch": "topic"}, {"branch": "main"}),
+        ({"head_repository": None}, {"branch": "main"}),
+        ({"conclusion": "failure"}, {"require_successful_run": "true"}),
+    ],
+)
+def test_of_a_run_that_is_passed_over_nobody_reads_where_its_outputs_are(
+    tmp_path: Path, github: GitHub, changes: dict[str, object], inputs: dict[str, str]
+) -> None:
+    github.records = [record(9, updated_at="nonsense", **changes)]
+    report = search(tmp_path, **inputs)
+    assert found(report) == []
+    assert not any("left out" in notice for notice in report.notices)
+
+
+def test_one_run_whose_record_cannot_be_read_is_a_failure_that_names_it(tmp_path: Path, github: GitHub) -> None:
+    github.records = [record(7, updated_at="nonsense")]
+    store(tmp_path, 7, GENERIC)
+    with pytest.raises(GitHubError, match="run 7: its record cannot be read: updated_at 'nonsense' is no time"):
+        search(tmp_path, run_id="7", lookup="true")
+
+
+def test_a_staging_folder_that_is_not_there_is_no_answer(tmp_path: Path, github: GitHub) -> None:
+    github.records = [record(9)]
+    context = make_context(tmp_path, Mode.FIND_ARTIFACTS, run_id="", commit=COMMIT)
+    with pytest.raises(NotFoundError) as caught:
+        find_artifacts.run(context)
+    assert caught.value.what == "there is no folder staged"
+    assert "staging_dir" in caught.value.remedy
+    assert github.asked == []
+    (tmp_path / STAGED).mkdir()
+    assert found(find_artifacts.run(context)) == []
+
+
+def test_a_staging_folder_is_waited_for_and_then_told_of(tmp_path: Path, github: GitHub) -> None:
+    context = make_context(tmp_path, Mode.FIND_ARTIFACTS, run_id="", commit=COMMIT, wait_seconds="0.01")
+    with pytest.raises(NotFoundError, match="there is no folder staged"):
+        find_artifacts.run(context)
+    assert github.asked != []
+
+
+def test_a_failure_behind_a_run_that_holds_it_does_not_matter(tmp_path: Path, github: GitHub) -> None:
+    github.records = [record(9), record(8), record(7)]
+    github.error, github.error_behind = GitHubError("no answer"), 2
     with pytest.raises(GitHubError):
         search(tmp_path)
+    store(tmp_path, 8, GENERIC)
+    storage = Storage(tmp_path / STAGED)
+    assert found(search(tmp_path, backend=storage)) == ["8"]
+    github.error = None
+    storage.refusals["7-linux"] = NotPermittedError("denied")
+    assert found(search(tmp_path, backend=storage)) == ["8"]
+
+
+def test_runs_behind_the_newest_are_listed_four_at_the_same_time(tmp_path: Path, github: GitHub) -> None:
+    github.records = [record(run_id) for run_id in (9, 8, 7, 6, 5, 4)]
+    store(tmp_path, 8, GENERIC)
+
+    class Slow(Storage):
+        """Lists only when three others are being listed, too."""
+
+        barrier = threading.Barrier(4, timeout=30)
+
+        def list_folder(
+            self, location: StorageLocation, *, cancel: CancelToken | None = None
+        ) -> Iterator[ListedObject]:
+            if location.relative_path != "9-linux":
+                self.barrier.wait()
+            return super().list_folder(location, cancel=cancel)
+
+    storage = Slow(tmp_path / STAGED)
+    report = search(tmp_path, backend=storage)
+    assert found(report) == ["8"]
+    assert storage.listed[0] == "9-linux"
+    assert sorted(storage.listed[1:]) == ["5-linux", "6-linux", "7-linux", "8-linux"]
+    assert list(rows(report)) == ["9", "8"]
 
 
 def test_a_signal_ends_the_search(tmp_path: Path, github: GitHub) -> None:
@@ -674,7 +829,7 @@ def test_it_waits_for_a_run_that_is_under_way_and_lists_finished_ones_once(tmp_p
     clock = Clock(lambda: None, lambda: store(tmp_path, 9, GFX942))
     findings = waited(tmp_path, storage, clock, said)
     assert [holding.run.run_id for holding in findings.holdings] == ["9"]
-    assert storage.listed == ["9-linux", "8-linux", "7-linux", "9-linux", "9-linux"]
+    assert sorted(storage.listed) == ["7-linux", "8-linux", *["9-linux"] * 3]
     assert said[0] == "waiting, 600 s at most: the newest run, 9 (in progress), lacks gfx942"
 
 

@@ -37,7 +37,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str | None]]:
     """What GitHub was asked; it answers that the run is a fork's."""
     questions: list[tuple[str, str, str | None]] = []
 
-    def fetch(repository: Repository, run_id: str, *, token: str | None = None, sleep: object) -> Mapping[str, object]:
+    def fetch(repository: Repository, run_id: str, *, token: str | None = None, wait: object) -> Mapping[str, object]:
         questions.append((repository.full_name, run_id, token))
         return {
             "repository": {"full_name": "ROCm/TheRock"},
@@ -124,16 +124,18 @@ def test_the_lookup_uses_the_token_of_the_input_and_leaves_the_environments_to_t
 def test_what_is_waited_for_is_said_before(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
 
-    def fetch(repository: Repository, run_id: str, *, token: str, sleep: Callable[[float], None]) -> dict[str, object]:
+    def fetch(
+        repository: Repository, run_id: str, *, token: str, wait: Callable[[float, str], None]
+    ) -> dict[str, object]:
         assert said == ["asking GitHub about run 7 of ROCm/TheRock"]
-        sleep(2.4)
+        wait(2.4, "the connection was refused")
         return {"head_repository": None}
 
     monkeypatch.setattr(_github, "fetch_workflow_run", fetch)
     monkeypatch.setattr(CancelToken, "sleep", lambda _token, seconds: said.append(f"slept {seconds}"))
     settings, _warnings = load_settings(["locate", "--run-id", "7", "--lookup", "true"], os.environ)
     resolve_target(settings, CancelToken(), say=said.append)
-    assert said[1:] == ["GitHub did not answer: asking again in 2 s", "slept 2.4"]
+    assert said[1:] == ["GitHub's API: the connection was refused: asking again in 2.4 s", "slept 2.4"]
 
 
 def test_this_jobs_pull_request_says_nothing_about_another_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -158,7 +160,7 @@ def test_another_run_of_this_repository_is_spelled_as_github_spells_it(monkeypat
         (["locate", "--run-id", "100"], False),
         (["locate", "--run-id", "7"], True),
         (["locate", "--repository", "ROCm/rocm-libraries"], True),
-        (["upload-stage", "--run-id", "7", "--staging-dir", "out"], True),
+        (["upload-stage", "--run-id", "7", "--staging-dir", "out"], False),
         (["upload-stage", "--run-id", "local-7", "--staging-dir", "out"], False),
         (["locate", "--run-id", "7", "--lookup", "false"], False),
         (["locate", "--run-id", "7", "--lookup", "true"], False),

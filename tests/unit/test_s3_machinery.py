@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import gc
 import hashlib
+import logging
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
+from _therock_utils import _s3_retry
 from _therock_utils._cancel import CancelToken
 from _therock_utils._errors import (
     BucketNotFoundError,
@@ -23,8 +26,9 @@ from _therock_utils._errors import (
 )
 from _therock_utils._s3_abort import clock_offset
 from _therock_utils._s3_budget import ByteBudget, PartBuffers
+from _therock_utils._s3_errors import RequestContext, ServiceAnswer, from_answer
 from _therock_utils._s3_look import whole_sha256
-from _therock_utils._s3_retry import BucketHealth, Retrier
+from _therock_utils._s3_retry import OUT_OF_REACH_SECONDS, TOLD_SECONDS, BucketHealth, Outages, Retrier
 from _therock_utils._s3_upload import header_value
 from _therock_utils._s3_workers import Lane, affordable_concurrency, lane, run_lanes
 
@@ -230,6 +234,123 @@ def test_a_few_denials_are_tolerated_before_anything_got_through() -> None:
     with pytest.raises(CredentialsError):
         retrier.call(_Script(CredentialsError("expired")), early)
     assert early.stopped_by is not None
+
+
+class _Clock(CancelToken):
+    """Time that only sleeping moves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = 1000.0
+
+    def now(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.check()
+        self.seconds += seconds
+
+
+@pytest.fixture
+def outages(monkeypatch: pytest.MonkeyPatch) -> Outages:
+    """A process that has asked nothing yet."""
+    fresh = Outages()
+    monkeypatch.setattr(_s3_retry, "_outages", fresh)
+    return fresh
+
+
+def _failure(answer: ServiceAnswer, bucket: str = "bucket") -> OutputsError:
+    where = f"s3://{bucket}/run/secret-name"
+    return from_answer(answer, RequestContext("list", where, bucket, "us-east-2", "http://127.0.0.1:9", "key AKIA1"))
+
+
+REFUSED, UNKNOWN_HOST = ServiceAnswer(failure="refused"), ServiceAnswer(failure="dns")
+BUSY = ServiceAnswer(status=503, code="SlowDown", message="Please reduce: <secret>")
+
+
+def _seconds_until_given_up(error: OutputsError) -> float:
+    clock, health = _Clock(), BucketHealth()
+
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        Retrier(retry_seconds=120, cancel=clock, now=clock.now).call(fail, health)
+    assert caught.value is error
+    assert health.stopped_by is error
+    return clock.seconds - 1000
+
+
+@pytest.mark.parametrize("answer", [REFUSED, UNKNOWN_HOST])
+@pytest.mark.usefixtures("outages")
+def test_a_service_that_nothing_can_be_sent_to_is_given_up_sooner(answer: ServiceAnswer) -> None:
+    assert 0 < _seconds_until_given_up(_failure(answer)) <= OUT_OF_REACH_SECONDS
+
+
+@pytest.mark.parametrize("answer", [BUSY, ServiceAnswer(failure="timeout"), ServiceAnswer(failure="connection")])
+@pytest.mark.usefixtures("outages")
+def test_a_service_that_is_busy_is_given_all_the_time(answer: ServiceAnswer) -> None:
+    assert 120 - 15 <= _seconds_until_given_up(_failure(answer)) <= 120
+
+
+@pytest.mark.parametrize(
+    "first",
+    [[], [_failure(ServiceAnswer(status=404, code="NoSuchKey"))], [_failure(BUSY)]],
+    ids=["success", "refusal", "busy"],
+)
+@pytest.mark.usefixtures("outages")
+def test_a_service_that_has_answered_before_is_given_all_the_time(first: list[OutputsError]) -> None:
+    clock = _Clock()
+    with contextlib.suppress(NotFoundError):
+        Retrier(retry_seconds=120, cancel=clock, now=clock.now).call(_Script(*first), BucketHealth())
+    assert 120 - 15 <= _seconds_until_given_up(_failure(REFUSED)) <= 120
+
+
+def test_less_time_than_that_stays_less(outages: Outages) -> None:
+    assert outages.patience_seconds(_failure(REFUSED), 0.5) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("answer", "cause"),
+    [
+        (REFUSED, "the connection was refused"),
+        (UNKNOWN_HOST, "the host's name could not be resolved"),
+        (BUSY, "the service answered 503 SlowDown"),
+        (ServiceAnswer(status=500), "the service answered 500"),
+        (ServiceAnswer(code="X\n::error::y"), "the service answered X"),
+    ],
+)
+@pytest.mark.usefixtures("outages")
+def test_a_wait_is_told_with_bucket_and_cause_and_nothing_that_the_service_wrote(
+    caplog: pytest.LogCaptureFixture, answer: ServiceAnswer, cause: str
+) -> None:
+    clock = _Clock()
+    error = _failure(answer)
+    passing = ServiceUnavailableError(error.what, why=error.why, remedy=error.remedy)
+    Retrier(retry_seconds=20, cancel=clock, now=clock.now).call(_Script(passing), BucketHealth())
+    assert caplog.messages == [f"S3 bucket bucket: {cause}: asking again in 0.5 s, for 20 s at most"]
+    assert caplog.records[0].levelno == logging.WARNING
+
+
+@pytest.mark.usefixtures("outages")
+def test_an_error_that_does_not_say_where_or_why_is_told_too(caplog: pytest.LogCaptureFixture) -> None:
+    clock = _Clock()
+    Retrier(retry_seconds=20, cancel=clock, now=clock.now).call(
+        _Script(ServiceUnavailableError("busy")), BucketHealth()
+    )
+    assert caplog.messages == ["S3: it does not answer: asking again in 0.5 s, for 20 s at most"]
+
+
+@pytest.mark.usefixtures("outages")
+def test_thousands_of_waits_are_one_line_a_bucket_in_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    clock = _Clock()
+    retrier = Retrier(retry_seconds=10**6, cancel=clock, now=clock.now)
+    for _ in range(3000):
+        for bucket in ("one", "two"):
+            retrier.call(_Script(_failure(BUSY, bucket)), BucketHealth())
+    for bucket in ("one", "two"):
+        lines = [line for line in caplog.messages if f"bucket {bucket}:" in line]
+        assert len(lines) == (clock.seconds - 1000) // TOLD_SECONDS
 
 
 _ABC = base64.b64encode(hashlib.sha256(b"abc").digest()).decode()

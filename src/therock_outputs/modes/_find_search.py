@@ -9,22 +9,32 @@ import contextlib
 import sys
 import time
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Final
 
+from _therock_utils._errors import OutputsError
+from _therock_utils._s3_workers import lane, run_lanes
 from _therock_utils.artifact_names import ArchiveName
+from therock_outputs.modes._find_runs import PassedRun, unreadable_error
 from therock_outputs.modes._find_wants import some_words
 from therock_outputs.waiting import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from _therock_utils.storage_backend import StorageBackend
     from therock_outputs.context import Context
-    from therock_outputs.modes._find_runs import Run, RunSource
+    from therock_outputs.modes._find_runs import Run, RunFacts, RunSource
     from therock_outputs.modes._find_wants import Want
 
 MAX_ROWS: Final = 50
 """Runs that were looked at and that are told of; the others are counted."""
+
+_AT_ONCE: Final = 4
+"""Runs that are listed at the same time. The newest is listed alone: mostly it is the one."""
+
+_GRACE_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +55,7 @@ class Holding:
 class LookedAt:
     """One run that was met on the way: what it holds, or why it was passed over."""
 
-    run: Run
+    run: RunFacts
     archive_count: int = 0
     met: frozenset[int] = frozenset()
     passed_over: str = ""
@@ -55,13 +65,15 @@ class LookedAt:
 class Findings:
     """What a look through the runs gave. `holdings`: the runs that hold all that is asked, newest first; () for none.
 
-    `looked_at` are the first MAX_ROWS of `looked_at_count`; `lacking`, in words, is "" where nothing is.
+    `looked_at` are the first MAX_ROWS of `looked_at_count`; `lacking`, in words, is "" where nothing is. What the runs
+    in `unreadable` hold is not known.
     """
 
     holdings: tuple[Holding, ...]
     looked_at: tuple[LookedAt, ...]
     looked_at_count: int
     lacking: str
+    unreadable: tuple[PassedRun, ...] = ()
 
 
 @dataclass(slots=True)
@@ -80,8 +92,8 @@ class _Commit:
 class RunSearch:
     """Looks at the runs of `source` for `wants`.
 
-    Memory: one run's listing, and of each run that holds something its archives' names and sizes (names are shared
-    between runs): about 50 bytes an archive, of 1,000 runs at most.
+    Memory: the listings of four runs, and of each run that holds something its archives' names and sizes (names are
+    shared between runs): about 50 bytes an archive, of 1,000 runs at most.
     """
 
     def __init__(self, context: Context, source: RunSource, wants: Sequence[Want], backend: StorageBackend) -> None:
@@ -98,7 +110,8 @@ class RunSearch:
     ) -> Findings:
         """Look, and for `wait_seconds` again and again until it is found.
 
-        Raises as `RunSource.runs`, and another OutputsError where a run cannot be listed before all is found.
+        Raises as `RunSource.runs`, another OutputsError where a run cannot be listed before all is found, and
+        GitHubError where nothing is found and it is not known what a run holds.
         """
 
         def look() -> tuple[Findings, str]:
@@ -107,29 +120,78 @@ class RunSearch:
             return findings, "" if cannot_change else findings.lacking
 
         context, wait_seconds = self._context, self._settings.wait_seconds
-        return wait_for(look, wait_seconds=wait_seconds, cancel=context.cancel, say=context.say, now=now, sleep=sleep)
+        findings = wait_for(
+            look, wait_seconds=wait_seconds, cancel=context.cancel, say=context.say, now=now, sleep=sleep
+        )
+        if findings.unreadable and not findings.holdings:
+            raise unreadable_error(findings.unreadable)
+        return findings
 
     def look(self) -> Findings:
         """Look through the runs once."""
         commits: dict[str, _Commit] = {}
         looked_at: list[LookedAt] = []
+        unreadable: list[PassedRun] = []
         seen = 0
         alone = self._settings.require_single_run
-        with contextlib.closing(self._source.runs()) as runs:
-            for run in runs:
-                self._context.cancel.check()
+        with contextlib.closing(self._held()) as held:
+            for run, holding in held:
                 seen += 1
-                why_not = self._source.why_passed_over(run)
-                holding = Holding(run, frozenset()) if why_not else self._holding(run)
-                if len(looked_at) < MAX_ROWS:
-                    looked_at.append(LookedAt(run, len(holding.archives), holding.met, why_not))
-                if why_not:
+                if isinstance(holding, PassedRun):
+                    unreadable += [holding] if holding.is_unreadable else []
+                    one = LookedAt(run, passed_over=holding.why)
+                else:
+                    one = LookedAt(run, len(holding.archives), holding.met)
+                looked_at += [one] if len(looked_at) < MAX_ROWS else []
+                if isinstance(holding, PassedRun):
                     continue
                 commit = _Commit() if alone else commits.setdefault(run.head_sha or run.run_id, _Commit())
                 commit.add(holding)
                 if len(commit.met) == len(self._wants):
-                    return Findings(tuple(commit.holdings), tuple(looked_at), seen, "")
-        return Findings((), tuple(looked_at), seen, self._lacking(looked_at, list(commits.values())))
+                    return Findings(tuple(commit.holdings), tuple(looked_at), seen, "", tuple(unreadable))
+        lacking = self._lacking(looked_at, list(commits.values()))
+        return Findings((), tuple(looked_at), seen, lacking, tuple(unreadable))
+
+    def _held(self) -> Generator[tuple[RunFacts, Holding | PassedRun], None, None]:
+        """The runs, newest first, with what they hold; those after the first are listed four at the same time.
+
+        What goes wrong with a run, or with the records behind one, is raised when it is that one's turn.
+        """
+        with contextlib.closing(self._source.runs()) as runs:
+            for size in chain([1], repeat(_AT_ONCE)):
+                batch: list[Run | PassedRun] = []
+                fault: OutputsError | None = None
+                try:
+                    batch.extend(islice(runs, size))  # keeps those that came before a failure
+                except OutputsError as error:
+                    fault = error
+                holdings = self._list_all([run for run in batch if not isinstance(run, PassedRun)])
+                for run in batch:
+                    holding = run if isinstance(run, PassedRun) else next(holdings)
+                    if isinstance(holding, OutputsError):
+                        raise holding
+                    yield run, holding
+                if fault is not None:
+                    raise fault
+                if len(batch) < size:
+                    return
+
+    def _list_all(self, runs: Sequence[Run]) -> Iterator[Holding | OutputsError]:
+        """What each of the runs holds, or why it cannot be listed, in order. Raises CancelledError."""
+        answers: dict[int, Holding | OutputsError] = {}
+
+        def list_one(number: int, run: Run) -> None:
+            try:
+                answers[number] = self._holding(run)
+            except OutputsError as error:
+                answers[number] = error
+
+        cancel = self._context.cancel
+        cancel.check()
+        jobs = [partial(list_one, number, run) for number, run in enumerate(runs)]
+        run_lanes([lane(jobs, _AT_ONCE)], cancel=cancel, grace_seconds=_GRACE_SECONDS)
+        cancel.check()
+        return iter([answers[number] for number in range(len(runs))])
 
     def words(self, indexes: frozenset[int], *, targets_only: bool = False) -> tuple[str, ...]:
         """The wants of `indexes` as the user wrote them, in that order."""

@@ -6,10 +6,10 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from _therock_utils._errors import InputError
 from _therock_utils.artifact_names import GENERIC
 from _therock_utils.workflow_outputs import WorkflowOutputRoot
 from therock_outputs.artifact_selection import choose, make_selection
+from therock_outputs.modes._selectors import check_selectors
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -47,11 +47,8 @@ def read_wants(settings: Settings) -> tuple[tuple[Want, ...], tuple[str, ...]]:
     Each want stands by itself: a glob or a regular expression needs a match among the archives of all groups together,
     or generic ones, not one a group. What is excluded counts for none. Raises InputError for what cannot be asked for.
     """
-    if settings.generic_only and (settings.families or settings.targets):
-        raise InputError(
-            "generic_only leaves out what families and targets ask for",
-            remedy="Set generic_only, or families and targets: generic artifacts are always included.",
-        )
+    if settings.generic_only:
+        check_selectors(settings, ("generic_only",), purpose="find")
     groups = settings.artifact_groups
     for group in groups:
         WorkflowOutputRoot.for_local(platform="linux").artifact_index(group)  # raises for what no group is called

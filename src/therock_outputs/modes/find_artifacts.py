@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from _therock_utils._errors import NotFoundError
 from _therock_utils._transfer_types import StoredObject, UploadResult
 from _therock_utils.content_types import infer_content_type
 from _therock_utils.s3_buckets import parse_release_type
@@ -38,23 +39,39 @@ MAX_RUNS_BYTES: Final = 12_000
 _DEFAULT_SERVER_URL: Final = "https://github.com"
 _PLAIN_URL: Final = re.compile(r"[A-Za-z0-9:/._\[\]-]+")  # neither query nor fragment nor user
 _SHOWN_SHA_CHARACTERS: Final = 12
+_SHOWN_UNREADABLE: Final = 20
 
 
 def run(context: Context) -> Report:
     """Find. That nothing is found is no failure.
 
-    Raises InputError for settings that cannot be used, NotFoundError for a short commit that is none, and GitHubError,
-    CredentialsError or another OutputsError where it cannot be told whether a run holds what is asked for.
+    Raises InputError for settings that cannot be used, NotFoundError for a short commit or a staging folder that is
+    none, and GitHubError, CredentialsError or another OutputsError where it cannot be told whether a run holds what is
+    asked for.
     """
     wants, notices = read_wants(context.settings)
     source = RunSource(context)
+    if not context.settings.wait_seconds:
+        _check_folder(context)
     search = RunSearch(context, source, wants, context.open_backend())
     findings = search.find()
+    if not findings.holdings:
+        _check_folder(context)
     notices = (*notices, *source.notices, *_notices(context, source, findings))
-    return _report(context, source.subject, search, findings, notices)
+    return _report(context, source, search, findings, notices)
 
 
-def _report(context: Context, subject: str, search: RunSearch, findings: Findings, notices: tuple[str, ...]) -> Report:
+def _check_folder(context: Context) -> None:
+    """A staging folder that is not there says nothing about any run: mostly its name is wrong."""
+    folder = context.staging_dir
+    if folder is not None and not folder.is_dir():
+        what = f"there is no folder {context.workspace.shown(folder)}"
+        raise NotFoundError(what, remedy="Check staging_dir: it is the folder that was stored into.")
+
+
+def _report(
+    context: Context, source: RunSource, search: RunSearch, findings: Findings, notices: tuple[str, ...]
+) -> Report:
     settings, holdings = context.settings, findings.holdings
     runs, is_cut = _runs_output(context, search, holdings)
     outputs = {
@@ -66,14 +83,14 @@ def _report(context: Context, subject: str, search: RunSearch, findings: Finding
         outputs["truncated"] = "true"
     return Report(
         mode=settings.mode,
-        subject=subject,
+        subject=source.subject,
         root=holdings[0].run.root if holdings else None,
         parts=tuple(_part(context, search, holding) for holding in holdings),
         result=UploadResult(stored=tuple(item for holding in holdings for item in _objects(holding))),
         outputs=outputs,
         page=_page(context, search, holdings[0]) if holdings else None,
         notices=notices,
-        warnings=context.warnings,
+        warnings=(*context.warnings, *source.warnings),
         verb="found",
         tables=(_table(search, findings),),
     )
@@ -88,6 +105,10 @@ def _notices(context: Context, source: RunSource, findings: Findings) -> Iterato
             f"release_type {release_type} comes from RELEASE_TYPE of this job, and the runs are others: set the input "
             "release_type if their outputs are elsewhere"
         )
+    for run in findings.unreadable[:_SHOWN_UNREADABLE]:
+        yield f"run {run.run_id} is left out: {run.why}"
+    if len(findings.unreadable) > _SHOWN_UNREADABLE:
+        yield f"{len(findings.unreadable) - _SHOWN_UNREADABLE:,} more runs are left out: their records cannot be read"
     if not findings.holdings:
         yield f"not found: {findings.lacking} ({count(findings.looked_at_count, 'run')} looked at)"
     elif len(findings.holdings) > 1:
