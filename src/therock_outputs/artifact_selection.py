@@ -187,7 +187,7 @@ def _check_glob(pattern: str) -> None:
 
 
 def _matcher(patterns: Sequence[str]) -> Callable[[str], bool]:
-    """Whether one of the regular expressions is found in a name. Raises InputError where one is none, or takes too long.
+    """Whether a regular expression is found in a name. Raises InputError where one is none, or takes too long.
 
     Names come from storage, and an innocent pattern can take for ever on one that is made for it (OWASP, "Regular
     expression Denial of Service"); `re` could not be stopped then, not even by a signal.

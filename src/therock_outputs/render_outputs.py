@@ -117,7 +117,7 @@ def render_document(report: Report) -> bytes:
 def render_console(report: Report) -> Iterable[str]:
     """A few lines for the log. Text from outside is made harmless where lines are printed."""
     result = report.result
-    staged = report.staging_dir is not None and report.verb == "stored"
+    staged = report.staging_dir is not None and report.verb in {"stored", "copied"}
     if report.root is not None and (result.stored or result.failed):
         verb = _CONDITIONAL.get(report.verb, report.verb) if report.dry_run else "staged" if staged else report.verb
         number, place = count(len(result.stored), "object"), report.root.root().s3_uri

@@ -62,7 +62,7 @@ def _head(report: Report, workspace: Workspace) -> Iterable[str]:
     if report.error is not None:
         yield from _quoted_error(report.error)
         yield ""
-    if report.staging_dir is not None and report.verb == "stored" and not report.dry_run:
+    if report.staging_dir is not None and report.verb in {"stored", "copied"} and not report.dry_run:
         yield f"Staged, not uploaded: {code(workspace.shown(report.staging_dir))}"
         yield ""
     if report.dry_run:

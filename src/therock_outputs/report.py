@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from _therock_utils._errors import CancelledError, IncompleteError, OutputsError
 from _therock_utils._transfer_types import UploadResult
+from therock_outputs.rewording import made_of_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -118,15 +119,8 @@ def error_of(result: UploadResult, *, verb: str = "stored") -> OutputsError | No
         return first
     kinds = {type(item.error) for item in result.failed}
     kind = kinds.pop() if len(kinds) == 1 else IncompleteError
-    return _made_of_words(kind)(
+    return made_of_words(kind)(
         f"{len(result.failed)} of {len(result.failed) + len(result.stored)} objects were not {verb}",
         why=f"the first: {result.failed[0].path}: {first.what}" + (f" ({first.why})" if first.why else ""),
         remedy=first.remedy,
     )
-
-
-def _made_of_words(kind: type[OutputsError]) -> type[OutputsError]:
-    """`kind`, or the nearest one above it that is made as OutputsError is, of what, why and remedy."""
-    while any("__init__" in vars(base) for base in kind.__mro__[: kind.__mro__.index(OutputsError)]):
-        kind = next(base for base in kind.__bases__ if issubclass(base, OutputsError))
-    return kind

@@ -16,6 +16,7 @@ from _therock_utils._backend_base import too_large
 from _therock_utils._errors import IntegrityError, NotFoundError, OutputsError
 from _therock_utils._keys import key_fault, quote, segment_fault
 from _therock_utils._transfer_types import SMALL_OBJECT_LIMIT_BYTES, FailedItem
+from therock_outputs.rewording import reworded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -48,7 +49,7 @@ class RunRecord:
     """What one step says it stored. `name`: where the record lies in the run, `reports/{mode}/{name}.json`.
 
     `subject`: a group, or a stage, with a family as `stage/family`. `complete`: whether all that was to be stored is.
-    `per_stage`: archive names by stage, where a step stored those of several (copy-artifacts).
+    `per_stage`: artifact names (name_component_target) by stage, where a step stored those of several (copy-artifacts).
     """
 
     name: str
@@ -79,7 +80,7 @@ def read_records(
     modes: Iterable[str] | None = None,
     cancel: CancelToken | None = None,
 ) -> RunRecords:
-    """The records of a run, of certain `modes` or of all. One that cannot be read or used is in `failed`.
+    """The records of a run, of certain `modes` or of all. One that cannot be read or used is in `failed`, in words.
 
     Raises as `list_folder` and `list_objects` do. Memory: 32 MiB of records at a time, up to 30 times its size for the
     one that is parsed (16 MiB at most), and about 400 bytes for each object that they name.
@@ -94,7 +95,7 @@ def read_records(
                 if answer is None:
                     raise NotFoundError(f"the record {quote(name)} was listed and is gone")
                 if isinstance(answer, OutputsError):
-                    raise answer
+                    raise _unread(name, answer)
                 records.append(parse_record(answer.data, name=name, prefix=root.prefix))
             except OutputsError as error:
                 failed.append(FailedItem(name, location, error))
@@ -160,7 +161,7 @@ def _object(entry: object, number: int, start: str) -> RecordedObject:
 
 
 def _per_stage(value: object) -> Mapping[str, tuple[str, ...]]:
-    """The output `per_stage`: JSON in a string, stage to archive names."""
+    """The output `per_stage`: JSON in a string, stage to artifact names."""
     what = "outputs.per_stage"
     text = _as(value, str, what)
     try:
@@ -170,15 +171,15 @@ def _per_stage(value: object) -> Mapping[str, tuple[str, ...]]:
     except ValueError:
         raise _BadFieldError(f"{what} is not JSON") from None
     return MappingProxyType(
-        {stage: tuple(_filename(name, what) for name in _as(names, list, what)) for stage, names in stages.items()}
+        {stage: tuple(_artifact(name, what) for name in _as(names, list, what)) for stage, names in stages.items()}
     )
 
 
-def _filename(value: object, what: str) -> str:
+def _artifact(value: object, what: str) -> str:
     name = _as(value, str, what)
     fault = segment_fault(name)
     if fault:
-        raise _BadFieldError(f"{what} has the file name {quote(name)}: {fault}")
+        raise _BadFieldError(f"{what} has the name {quote(name)}: {fault}")
     return name
 
 
@@ -215,6 +216,11 @@ def _bad(name: str, why: str) -> IntegrityError:
     )
 
 
+def _unread(name: str, error: OutputsError) -> OutputsError:
+    """One that could not be read, in the words of a record."""
+    return reworded(error, f"the record {quote(name)} cannot be read", why=error.why or error.what, remedy=error.remedy)
+
+
 def _no_number(word: str) -> NoReturn:
     """Refuse NaN and Infinity, which are no JSON (RFC 8259, section 6)."""
     raise ValueError(f"{word} is no number")
@@ -249,7 +255,8 @@ def _batches(entries: Iterable[ListedObject], failed: list[FailedItem]) -> Itera
     for entry in entries:
         if entry.size_bytes > SMALL_OBJECT_LIMIT_BYTES:
             name = "/".join(entry.location.relative_path.split("/")[-3:])
-            failed.append(FailedItem(name, entry.location, too_large(entry.location.s3_uri, entry.size_bytes)))
+            error = _unread(name, too_large(entry.location.s3_uri, entry.size_bytes))
+            failed.append(FailedItem(name, entry.location, error))
             continue
         if batch_bytes + entry.size_bytes > _BATCH_BYTES:
             yield batch

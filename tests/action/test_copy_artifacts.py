@@ -25,6 +25,7 @@ ARCHIVES = {
     BLAS: make_archive({"stage/lib/libblas.so": "blas"}),
     RCCL: make_archive({"stage/lib/librccl.so": "rccl"}, compression="xz"),
 }
+BLAS_ARTIFACT, RCCL_ARTIFACT = "blas_lib_gfx942", "rccl_lib_generic"
 TOPOLOGY = """\
 [build_stages.math-libs]
 artifact_groups = ["math"]
@@ -59,13 +60,16 @@ def test_a_step_leaves_objects_outputs_a_summary_and_a_record(runner: FakeRunner
     names = {BLAS, f"{BLAS}.sha256sum", RCCL, f"{RCCL}.sha256sum"}
     assert copied(runner) == names
     outputs = result.outputs
-    assert json.loads(outputs["artifacts"]) == [BLAS, RCCL]
-    assert json.loads(outputs["per_stage"]) == {"math-libs": [BLAS], "comm-libs": [RCCL]}
+    assert json.loads(outputs["artifacts"]) == [BLAS_ARTIFACT, RCCL_ARTIFACT]
+    assert json.loads(outputs["per_stage"]) == {"math-libs": [BLAS_ARTIFACT], "comm-libs": [RCCL_ARTIFACT]}
     assert (outputs["file_count"], outputs["prefix"]) == ("4", P)
     assert outputs["url"].endswith(f"/{P}/index.html")
     assert result.summary.startswith("### ✅ copy-artifacts · `math-libs,comm-libs`\n")
-    assert f"from s3://therock-ci-artifacts/{SOURCE}" in result.summary
-    assert "copied 4 objects" in result.log
+    assert "staged 4 objects" in result.log
+    assert f"staged, not uploaded: {runner.workspace / 'out'}" in result.log
+    assert "Staged, not uploaded: `out`" in result.summary
+    assert f"| `out/{P}` · from out/{SOURCE}" in result.summary
+    assert markdown.links(result.summary) == [], "nothing is there to be opened"
     document = json.loads((runner.workspace / outputs["report"]).read_text(encoding="utf-8"))
     assert {item["key"]: item["sha256"] for item in document["objects"]} == {
         f"{P}/{name}": digest((runner.workspace / "out" / SOURCE / name).read_bytes()) for name in names
@@ -77,7 +81,14 @@ def test_a_step_leaves_objects_outputs_a_summary_and_a_record(runner: FakeRunner
 def test_without_a_stage_nothing_is_told_per_stage(runner: FakeRunner) -> None:
     result = runner.run({**INPUTS, "families": "gfx94X-dcgpu"})
     assert result.succeeded, result.log
-    assert (json.loads(result.outputs["artifacts"]), result.outputs["per_stage"]) == ([BLAS, RCCL], "{}")
+    assert result.outputs["per_stage"] == "{}"
+    assert json.loads(result.outputs["artifacts"]) == [BLAS_ARTIFACT, RCCL_ARTIFACT]
+
+
+def test_stage_all_is_told_as_one_stage(runner: FakeRunner) -> None:
+    result = runner.run({**INPUTS, "stage": "all"})
+    assert result.succeeded, result.log
+    assert json.loads(result.outputs["per_stage"]) == {"all": [BLAS_ARTIFACT, RCCL_ARTIFACT]}
 
 
 @pytest.mark.parametrize(
@@ -104,11 +115,33 @@ def test_what_stops_a_copy_has_its_exit_code_and_is_in_the_summary(
 
 def test_what_fails_is_on_top_of_the_summary_and_the_rest_is_copied(runner: FakeRunner) -> None:
     write_tree(runner.workspace / "out" / SOURCE, {RCCL: "other bytes"})
+    write_tree(runner.workspace / "out" / P, {RCCL: "what lay there"})
     result = runner.run({**INPUTS, "stage": "all"})
     assert result.exit_code == 6, result.log
     assert result.summary.startswith("### ❌ copy-artifacts · `all`\n")
     assert "Not copied: 1" in result.summary
-    assert result.outputs["artifacts"] == json.dumps([BLAS])
+    assert f"- `{RCCL}`" in result.summary
+    assert result.outputs["artifacts"] == json.dumps([BLAS_ARTIFACT])
+    assert (runner.workspace / "out" / P / RCCL).read_text() == "what lay there"
+    assert result.messages("warning") == []
+
+
+def test_a_record_that_is_none_does_not_fail_the_copy(runner: FakeRunner) -> None:
+    (runner.workspace / "BUILD_TOPOLOGY.toml").unlink()
+    step = runner.run({**INPUTS, "stage": "all", "run_id": "300"})
+    assert step.succeeded, step.log
+    write_tree(runner.workspace / "out/300-linux/reports/upload-artifacts", {"junk.json": '{"a":1}'})
+    result = runner.run({**INPUTS, "source_run_id": "300", "stage": "math-libs"})
+    assert result.exit_code == 6, result.log
+    assert "it is not known which artifacts stage math-libs makes" in result.messages("error")[0]
+    write_tree(runner.workspace, {"BUILD_TOPOLOGY.toml": TOPOLOGY})
+    assert runner.run({**INPUTS, "stage": "math-libs", "run_id": "300"}).succeeded
+    (runner.workspace / "BUILD_TOPOLOGY.toml").unlink()
+    result = runner.run({**INPUTS, "source_run_id": "300", "stage": "math-libs"})
+    assert result.succeeded, result.log
+    (message,) = result.messages("warning")
+    assert message.startswith("the record reports/upload-artifacts/junk.json cannot be used (its format is null, ")
+    assert json.loads(result.outputs["per_stage"]) == {"math-libs": [BLAS_ARTIFACT]}
 
 
 def test_other_bytes_are_overwritten_with_a_warning(runner: FakeRunner) -> None:
@@ -133,7 +166,7 @@ def test_hostile_names_in_the_source_run_do_not_act(runner: FakeRunner) -> None:
     assert result.succeeded, result.log
     assert result.messages("error") == []
     assert all(not url.startswith("javascript") for url in markdown.links(result.summary))
-    assert "::error::x_lib_a.tar.zst" in json.loads(result.outputs["artifacts"])
+    assert "::error::x_lib_a" in json.loads(result.outputs["artifacts"])
 
 
 def test_the_command_line_takes_the_flags_of_the_script_it_replaces(runner: FakeRunner) -> None:
@@ -145,4 +178,4 @@ def test_the_command_line_takes_the_flags_of_the_script_it_replaces(runner: Fake
         command, capture_output=True, text=True, check=False, cwd=runner.workspace, env=environment, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["per_stage"] == {"math-libs": [BLAS], "comm-libs": [RCCL]}
+    assert json.loads(done.stdout)["per_stage"] == {"math-libs": [BLAS_ARTIFACT], "comm-libs": [RCCL_ARTIFACT]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from _therock_utils._errors import (
     NotPermittedError,
     OutputsError,
 )
-from _therock_utils._transfer_types import FailedItem, StoredBytes, UploadResult
+from _therock_utils._transfer_types import FailedItem, ObjectFacts, StoredBytes, UploadResult
 from _therock_utils.storage_backend import LocalStorageBackend
 from _therock_utils.storage_location import StorageLocation
 from fakes.contexts import STAGED, make_context
@@ -132,6 +133,20 @@ def artifacts(report: Report) -> list[str]:
     return json.loads(report.outputs["artifacts"])
 
 
+def per_stage(report: Report) -> dict[str, list[str]]:
+    return json.loads(report.outputs["per_stage"])
+
+
+def artifact(archive: str) -> str:
+    """What the outputs call an archive."""
+    return archive.rpartition(".tar.")[0]
+
+
+def named(*archives: str) -> list[str]:
+    """What the outputs say of these archives."""
+    return sorted(map(artifact, archives))
+
+
 # What is chosen
 
 
@@ -154,7 +169,7 @@ def test_selectors_choose_and_sidecars_go_along(
 ) -> None:
     report = copy(workspace, **selectors)
     assert report.error is None
-    assert artifacts(report) == sorted(chosen)
+    assert artifacts(report) == named(*chosen)
     assert arrived(workspace) == with_sidecars(*chosen)
     assert (report.verb, report.warnings) == ("copied", ())
     assert {item.location.name: item.sha256 for item in report.result.stored} == {
@@ -163,7 +178,7 @@ def test_selectors_choose_and_sidecars_go_along(
 
 
 @pytest.mark.parametrize(
-    ("stages", "per_stage"),
+    ("stages", "archives"),
     [
         ("math-libs", {"math-libs": [BLAS_OTHER, BLAS]}),
         ("comm-libs, compiler", {"comm-libs": [RCCL], "compiler": [LLVM]}),
@@ -172,12 +187,12 @@ def test_selectors_choose_and_sidecars_go_along(
     ],
 )
 def test_stages_stand_for_what_the_topology_says_they_make(
-    with_topology: Path, stages: str, per_stage: dict[str, list[str]]
+    with_topology: Path, stages: str, archives: dict[str, list[str]]
 ) -> None:
     report = copy(with_topology, stage=stages)
-    assert json.loads(report.outputs["per_stage"]) == per_stage
-    assert artifacts(report) == sorted(name for names in per_stage.values() for name in names)
-    assert report.subject == ",".join(per_stage)
+    assert per_stage(report) == {stage: named(*names) for stage, names in archives.items()}
+    assert artifacts(report) == named(*(name for names in archives.values() for name in names))
+    assert report.subject == ",".join(archives)
 
 
 def test_without_stages_there_is_nothing_per_stage(workspace: Path) -> None:
@@ -196,43 +211,77 @@ def test_without_a_topology_the_records_of_the_source_say_which_stage_an_archive
     lay_record(workspace, "upload-artifacts", "math-libs/gfx1151", [BLAS_OTHER])
     lay_record(workspace, "upload-artifacts", "math-libs-2", [LLVM])
     lay_record(workspace, "upload-stage", "math-libs", [RCCL])
-    per_stage = json.dumps({"comm-libs": [RCCL], "math-libs": []})
-    lay_record(workspace, "copy-artifacts", "comm-libs,math-libs", [RCCL], outputs={"per_stage": per_stage})
+    stages = json.dumps({"comm-libs": ["rccl_lib_generic", "no artifact"], "math-libs": []})
+    lay_record(workspace, "copy-artifacts", "comm-libs,math-libs", [RCCL], outputs={"per_stage": stages})
     report = copy(workspace, stage="math-libs;comm-libs")
     assert report.error is None
-    assert json.loads(report.outputs["per_stage"]) == {"math-libs": [BLAS_OTHER, BLAS], "comm-libs": [RCCL]}
-    assert report.notices[-1] == (
-        "stage math-libs should also have gone_lib_x.tar.zst: the source run has no archive of that"
-    )
+    assert per_stage(report) == {"math-libs": named(BLAS, BLAS_OTHER), "comm-libs": named(RCCL)}
+    assert report.notices[-1] == "stage math-libs should also have gone_lib_x: the source run has no archive of that"
 
 
 def test_a_copied_run_can_be_copied_on_by_its_record(with_topology: Path) -> None:
     copy(with_topology, stage="math-libs;comm-libs")
     (with_topology / "BUILD_TOPOLOGY.toml").unlink()
     report = copy(with_topology, run_id="300", source_run_id="100", stage="comm-libs")
-    assert json.loads(report.outputs["per_stage"]) == {"comm-libs": [RCCL]}
+    assert per_stage(report) == {"comm-libs": named(RCCL)}
+    assert (with_topology / STAGED / "300-linux" / RCCL).read_text() == f"bytes of {RCCL}"
 
 
 def test_an_incomplete_record_of_the_source_is_warned_of(workspace: Path) -> None:
     lay_record(workspace, "upload-artifacts", "math-libs", [BLAS], complete=False)
     report = copy(workspace, stage="math-libs")
-    assert artifacts(report) == [BLAS]
+    assert artifacts(report) == named(BLAS)
     assert "these records say that not all was stored: reports/upload-artifacts/math-libs-" in report.warnings[0]
 
 
-def test_a_record_of_the_source_that_cannot_be_used_is_a_failure_beside_what_is_copied(workspace: Path) -> None:
+JUNK = "reports/upload-artifacts/junk.json"
+
+
+def test_a_record_of_the_source_that_cannot_be_used_is_a_warning_where_another_names_the_stage(workspace: Path) -> None:
     lay_record(workspace, "upload-artifacts", "math-libs", [BLAS])
-    lay(workspace, SOURCE, {"reports/upload-artifacts/math-libs-x.json": "[]"})
+    lay(workspace, SOURCE, {JUNK: '{"a":1}'})
     report = copy(workspace, stage="math-libs")
-    assert artifacts(report) == [BLAS]
-    assert report.exit_code == 6
-    assert [item.path for item in report.result.failed] == ["reports/upload-artifacts/math-libs-x.json"]
+    assert artifacts(report) == named(BLAS)
+    assert (report.error, report.result.failed) == (None, ())
+    (warning,) = report.warnings
+    assert warning == (
+        f"the record {JUNK} cannot be used (its format is null, and therock-outputs/report/1 is wanted): "
+        "the list of stage math-libs may lack archives"
+    )
+    assert report.record is not None
+    assert json.loads(report.record.local_path(workspace / STAGED).read_bytes())["complete"] is True
 
 
-def test_only_records_that_cannot_be_used_are_the_error_itself(workspace: Path) -> None:
-    lay(workspace, SOURCE, {"reports/upload-artifacts/math-libs-x.json": "[]"})
-    with pytest.raises(IntegrityError, match="cannot be used"):
-        copy(workspace, stage="math-libs")
+def test_no_more_than_a_few_records_that_cannot_be_used_are_warned_of(workspace: Path) -> None:
+    lay_record(workspace, "upload-artifacts", "math-libs", [BLAS])
+    lay(workspace, SOURCE, {f"reports/upload-artifacts/junk{number}.json": "[]" for number in range(8)})
+    warnings = copy(workspace, stage="math-libs").warnings
+    assert len(warnings) == 6
+    assert warnings[-1] == "3 more records cannot be used: the list of stage math-libs may lack archives"
+
+
+@pytest.mark.parametrize("others", [{}, {"math-libs-2": [BLAS]}, {"comm-libs": [RCCL]}])
+def test_where_no_usable_record_names_a_stage_those_that_cannot_be_used_are_the_error(
+    workspace: Path, others: dict[str, list[str]]
+) -> None:
+    for subject, names in others.items():
+        lay_record(workspace, "upload-artifacts", subject, names)
+    lay(workspace, SOURCE, {JUNK: "[]", "reports/upload-artifacts/more.json": "[]"})
+    with pytest.raises(IntegrityError) as caught:
+        copy(workspace, stage="comm-libs;math-libs" if "comm-libs" in others else "math-libs", if_missing="ignore")
+    assert caught.value.what == "it is not known which artifacts stage math-libs makes"
+    assert caught.value.why == (
+        f"no record that can be used names it, and the record {JUNK} cannot be used "
+        "(it must be an object, not a list), nor can 1 more"
+    )
+    assert "Or remove the record" in caught.value.remedy
+    assert arrived(workspace) == {}
+
+
+def test_a_stage_may_be_chosen_by_the_topology_whatever_the_records_are(with_topology: Path) -> None:
+    lay(with_topology, SOURCE, {JUNK: "[]"})
+    report = copy(with_topology, stage="comm-libs")
+    assert (artifacts(report), report.warnings) == (named(RCCL), ())
 
 
 def test_a_stage_with_neither_topology_nor_records_is_an_error_that_names_both(workspace: Path) -> None:
@@ -244,7 +293,8 @@ def test_a_stage_with_neither_topology_nor_records_is_an_error_that_names_both(w
 
 def test_of_both_compressions_the_preferred_one_is_copied(workspace: Path) -> None:
     lay(workspace, SOURCE, with_sidecars("rccl_lib_generic.tar.xz"))
-    assert artifacts(copy(workspace, artifacts="rccl")) == [RCCL]
+    assert artifacts(copy(workspace, artifacts="rccl")) == named(RCCL)
+    assert arrived(workspace) == with_sidecars(RCCL)
 
 
 @pytest.mark.parametrize(
@@ -256,6 +306,9 @@ def test_of_both_compressions_the_preferred_one_is_copied(workspace: Path) -> No
         ({"stage": "all", "source_run_id": "100"}, "cannot be copied to itself"),
         ({"stage": "all", "source_run_id": "100", "source_bucket": "other"}, "cannot be copied to itself"),
         ({"generic_only": "true", "families": "gfx942"}, "generic_only leaves out"),
+        ({"artifact_group": ";"}, "needs to be told which artifacts to copy"),
+        ({"generic_only": "true", "artifact_group": "gfx94X-dcgpu"}, "generic_only leaves out"),
+        ({"stage": "all;math-libs"}, "stage is all and more"),
         ({"artifacts": "a/b"}, "the glob pattern 'a/b' cannot be used"),
         ({"stage": "no-such-stage"}, "stage 'no-such-stage' is not in the topology"),
         ({"stage": "math-libs", "topology": "none.toml"}, "the topology"),
@@ -307,7 +360,7 @@ def test_a_stage_none_of_whose_artifacts_is_there_is_missing(with_topology: Path
     with pytest.raises(NotFoundError, match="nothing for stage comm-libs"):
         copy(with_topology, stage="math-libs;comm-libs")
     report = copy(with_topology, stage="math-libs;comm-libs", if_missing="warn")
-    assert json.loads(report.outputs["per_stage"]) == {"math-libs": [BLAS_OTHER, BLAS], "comm-libs": []}
+    assert per_stage(report) == {"math-libs": named(BLAS, BLAS_OTHER), "comm-libs": []}
 
 
 def test_a_stage_that_makes_nothing_on_this_platform_is_a_notice(with_topology: Path) -> None:
@@ -317,7 +370,7 @@ def test_a_stage_that_makes_nothing_on_this_platform_is_a_notice(with_topology: 
 
 
 def test_a_family_is_not_missed_where_no_stage_makes_anything_for_one_gpu(with_topology: Path) -> None:
-    assert artifacts(copy(with_topology, stage="comm-libs", families="gfx906")) == [RCCL]
+    assert artifacts(copy(with_topology, stage="comm-libs", families="gfx906")) == named(RCCL)
 
 
 @pytest.mark.parametrize(
@@ -384,10 +437,12 @@ def other_bytes(name: str) -> dict[str, str]:
     [
         (other_bytes(RCCL), "different"),
         ({RCCL: "of another size"}, "different"),
-        ({RCCL: f"bytes of {RCCL}"}, "unknown"),
+        ({RCCL: f"BYTES of {RCCL}"}, "different"),
         (sidecar(RCCL, "other"), "different"),
+        ({RCCL: f"bytes of {RCCL}"} | sidecar(RCCL, "other"), "different"),
+        ({RCCL: f"BYTES of {RCCL}"} | sidecar(RCCL, f"bytes of {RCCL}"), "different"),
     ],
-    ids=["digest", "size", "no digest", "digest only"],
+    ids=["pair", "size", "no digest", "digest only", "digest", "bytes"],
 )
 def test_other_bytes_at_the_destination_are_overwritten_with_a_warning(
     workspace: Path, there: dict[str, str], state: str
@@ -415,20 +470,47 @@ def test_with_on_conflict_skip_the_pair_at_the_destination_stays(workspace: Path
     lay(workspace, P, other_bytes(RCCL))
     report = copy(workspace, artifacts="rccl;blas", on_conflict="skip")
     assert report.error is None
-    assert artifacts(report) == [BLAS_OTHER, BLAS]
+    assert artifacts(report) == named(BLAS, BLAS_OTHER)
     assert arrived(workspace) == with_sidecars(BLAS, BLAS_OTHER) | other_bytes(RCCL)
     assert "was skipped" in report.warnings[0]
     only = copy(workspace, artifacts="rccl", on_conflict="skip")
     assert (only.error, only.parts[0].state) == (None, "left-out")
 
 
+@pytest.mark.parametrize("on_conflict", ["overwrite", "error", "skip"])
+def test_what_a_copy_left_that_was_stopped_half_way_is_completed(workspace: Path, on_conflict: str) -> None:
+    lay(workspace, P, {RCCL: f"bytes of {RCCL}"})
+    report = copy(workspace, artifacts="rccl", on_conflict=on_conflict)
+    assert (report.error, report.warnings, artifacts(report)) == (None, (), named(RCCL))
+    assert arrived(workspace) == with_sidecars(RCCL)
+
+
+def test_damage_behind_the_right_digest_is_repaired(workspace: Path) -> None:
+    copy(workspace, artifacts="rccl")
+    lay(workspace, P, {RCCL: f"BYTES of {RCCL}"})
+    report = copy(workspace, artifacts="rccl")
+    assert report.error is None
+    assert report.warnings == (f"{P}/{RCCL} was overwritten: other bytes lay there",)
+    assert arrived(workspace) == with_sidecars(RCCL)
+
+
+def test_a_good_pair_at_the_destination_survives_a_source_that_is_not_what_its_sidecar_says(workspace: Path) -> None:
+    lay(workspace, P, other_bytes(RCCL))
+    lay(workspace, SOURCE, sidecar(RCCL, "what it was"))
+    report = copy(workspace, artifacts="rccl")
+    assert report.exit_code == 6
+    assert [item.path for item in report.result.failed] == [RCCL]
+    assert arrived(workspace) == other_bytes(RCCL)
+    assert (report.result.conflicts, report.warnings) == ((), ()), "nothing was overwritten, so nothing says so"
+
+
 def test_an_archive_without_a_digest_is_copied_with_a_warning(workspace: Path) -> None:
     (workspace / STAGED / SOURCE / f"{RCCL}.sha256sum").unlink()
     report = copy(workspace, artifacts="rccl")
-    assert artifacts(report) == [RCCL]
+    assert artifacts(report) == named(RCCL)
     assert arrived(workspace) == {RCCL: f"bytes of {RCCL}"}
     assert report.warnings == (f"without a digest, because the source run has none that can be read: {RCCL}",)
-    assert [item.sha256 for item in report.result.stored] == [""]
+    assert [item.sha256 for item in report.result.stored] == [digest(f"bytes of {RCCL}")], "the bytes were seen"
 
 
 def test_an_archive_without_a_digest_does_not_go_beside_one_of_other_bytes(workspace: Path) -> None:
@@ -437,7 +519,7 @@ def test_an_archive_without_a_digest_does_not_go_beside_one_of_other_bytes(works
     report = copy(workspace, artifacts="rccl;blas")
     assert report.exit_code == 6
     assert [item.path for item in report.result.failed] == [RCCL]
-    assert artifacts(report) == [BLAS_OTHER, BLAS]
+    assert artifacts(report) == named(BLAS, BLAS_OTHER)
     assert arrived(workspace) == with_sidecars(BLAS, BLAS_OTHER) | other_bytes(RCCL)
 
 
@@ -462,8 +544,9 @@ def test_an_archive_that_is_not_what_its_sidecar_says_fails_alone(workspace: Pat
     (failed,) = report.result.failed
     assert digest("what it was") in failed.error.why
     assert digest(f"bytes of {RCCL}") in failed.error.why
-    assert artifacts(report) == [BLAS_OTHER, BLAS]
-    assert f"{RCCL}.sha256sum" not in arrived(workspace)
+    assert artifacts(report) == named(BLAS, BLAS_OTHER)
+    assert failed.error.what == f"{RCCL} is not what its sidecar says"
+    assert arrived(workspace) == with_sidecars(BLAS, BLAS_OTHER), "it was not copied at all"
 
 
 def test_a_preferred_compression_at_the_destination_is_warned_of(workspace: Path) -> None:
@@ -476,7 +559,10 @@ def test_a_preferred_compression_at_the_destination_is_warned_of(workspace: Path
 
 
 class Recording(LocalStorageBackend):
-    """Keeps what is copied in which call; hooks may change what comes of it."""
+    """Keeps what is copied in which call, and what is described; hooks may change what comes of it.
+
+    `on_describe` gives the digest that the service keeps of an object, or another answer; None: that of the bytes.
+    """
 
     def __init__(
         self,
@@ -484,9 +570,12 @@ class Recording(LocalStorageBackend):
         *,
         on_copy: Callable[[StorageLocation], OutputsError | None] = lambda _location: None,
         on_read: Callable[[StorageLocation], OutputsError | None] = lambda _location: None,
+        on_describe: Callable[[StorageLocation], OutputsError | str | None] = lambda _location: None,
     ) -> None:
         super().__init__(staging_dir)
         self.copied: list[list[str]] = []
+        self.described: list[list[str]] = []
+        self._on_describe = on_describe
         self.known: list[int] = []
         self._on_copy, self._on_read = on_copy, on_read
 
@@ -504,6 +593,19 @@ class Recording(LocalStorageBackend):
         answers = super().read_all_small(locations, cancel=cancel)
         return tuple(self._on_read(at) or answer for at, answer in zip(locations, answers, strict=True))
 
+    def describe(
+        self, locations: Sequence[StorageLocation], *, reads: bool = False, cancel: CancelToken | None = None
+    ) -> tuple[ObjectFacts | OutputsError | None, ...]:
+        self.described.append([location.relative_path for location in locations])
+        found: list[ObjectFacts | OutputsError | None] = []
+        for location, facts in zip(locations, super().describe(locations, reads=reads, cancel=cancel), strict=True):
+            answer = self._on_describe(location)
+            if isinstance(answer, str) and isinstance(facts, ObjectFacts):
+                found.append(dataclasses.replace(facts, sha256=answer))
+            else:
+                found.append(facts if answer is None or isinstance(answer, str) else answer)
+        return tuple(found)
+
 
 def refuse(name: str) -> Callable[[StorageLocation], OutputsError | None]:
     return lambda location: NotPermittedError("denied") if location.name == name else None
@@ -518,12 +620,121 @@ def test_all_archives_go_first_then_the_sidecars_and_no_size_is_asked_for(worksp
     assert backend.known == [4, 4]
 
 
+def test_one_look_at_each_archive_decides_before_anything_is_copied(workspace: Path) -> None:
+    (workspace / STAGED / SOURCE / f"{LLVM}.sha256sum").unlink()
+    lay(workspace, P, with_sidecars(BLAS) | {BLAS_OTHER: "of another size"})
+    backend = Recording(workspace / STAGED)
+    copy(workspace, stage="all", backend=backend)
+    there, source = backend.described
+    assert there == [f"{P}/{BLAS}"]
+    assert source == [f"{SOURCE}/{name}" for name in (BLAS_OTHER, RCCL)], "LLVM's sidecar claims nothing"
+
+
+class Silent(Recording):
+    """Copies as a service does, which does not tell what bytes went by."""
+
+    def copy(self, pairs: Sequence[tuple[StorageLocation, StorageLocation]], **options: Any) -> UploadResult:  # noqa: ANN401 - as LocalStorageBackend's
+        result = super().copy(pairs, **options)
+        return dataclasses.replace(
+            result, stored=tuple(dataclasses.replace(item, sha256="", verified="size-only") for item in result.stored)
+        )
+
+
+def keeps_none(_location: StorageLocation) -> str:
+    return ""
+
+
+def test_where_the_service_keeps_no_digest_none_is_vouched_for_and_that_is_said_once(workspace: Path) -> None:
+    report = copy(
+        workspace,
+        stage="all",
+        staging_dir="",
+        lookup="false",
+        backend=Silent(workspace / STAGED, on_describe=keeps_none),
+    )
+    assert report.error is None
+    assert arrived(workspace) == with_sidecars(*NAMES)
+    digests = {item.location.name: item.sha256 for item in report.result.stored}
+    assert {digests[name] for name in NAMES} == {""}
+    assert "" not in {digests[f"{name}.sha256sum"] for name in NAMES}
+    (notice,) = report.notices
+    assert notice == (
+        "4 archives: not compared with the digest beside it, because the service keeps no SHA-256 (mode verify with "
+        "check: read compares)"
+    )
+
+
+def test_a_service_that_keeps_another_digest_than_the_sidecar_s_is_believed_before_a_copy(workspace: Path) -> None:
+    backend = Silent(workspace / STAGED, on_describe=lambda at: A if at.name == RCCL else None)
+    report = copy(workspace, artifacts="rccl;blas", backend=backend)
+    assert report.exit_code == 6
+    (failed,) = report.result.failed
+    assert (failed.path, failed.location.relative_path) == (RCCL, f"{P}/{RCCL}")
+    assert failed.error.why == f"the sidecar has sha256 {digest(f'bytes of {RCCL}')}, the archive {A}"
+    assert arrived(workspace) == with_sidecars(BLAS, BLAS_OTHER)
+    digests = {item.location.name: item.sha256 for item in report.result.stored}
+    assert digests[BLAS] == digest(f"bytes of {BLAS}"), "the service and the sidecar agree"
+
+
+@pytest.mark.parametrize(("answer", "exit_code"), [(NotPermittedError("denied"), 4), (NotFoundError("gone"), 3)])
+def test_an_archive_that_may_not_be_looked_at_is_not_copied(
+    workspace: Path, answer: OutputsError, exit_code: int
+) -> None:
+    backend = Recording(workspace / STAGED, on_describe=lambda at: answer if at.name == RCCL else None)
+    report = copy(workspace, artifacts="rccl;blas", backend=backend)
+    assert (report.exit_code, artifacts(report)) == (exit_code, named(BLAS, BLAS_OTHER))
+
+
+def test_an_archive_that_vanishes_after_the_listing_costs_only_itself(workspace: Path) -> None:
+    path = workspace / STAGED / SOURCE / RCCL
+
+    def vanish(_location: StorageLocation) -> None:
+        path.unlink(missing_ok=True)
+
+    report = copy(workspace, artifacts="rccl;blas", backend=Recording(workspace / STAGED, on_read=vanish))
+    assert report.exit_code == 3
+    assert [(item.path, item.error.what) for item in report.result.failed] == [
+        (RCCL, f"{RCCL} is gone from the source run")
+    ]
+
+
+def test_a_source_that_changes_while_it_is_copied_is_told_with_what_lies_there_now(workspace: Path) -> None:
+    def change(location: StorageLocation) -> None:
+        if location.name == RCCL:
+            lay(workspace, SOURCE, {RCCL: f"BYTES of {RCCL}"})
+
+    report = copy(workspace, artifacts="rccl", backend=Recording(workspace / STAGED, on_copy=change))
+    (failed,) = report.result.failed
+    assert failed.error.what == f"{RCCL} changed while it was copied"
+    assert digest(f"BYTES of {RCCL}") in failed.error.why
+    assert "the copy that lies there now is not sound" in failed.error.remedy
+
+
+@pytest.mark.parametrize("on_conflict", ["overwrite", "error", "skip"])
+def test_what_only_looks_the_same_is_copied_again_where_the_service_keeps_no_digest(
+    workspace: Path, on_conflict: str
+) -> None:
+    copy(workspace, artifacts="rccl")
+    lay(workspace, P, {RCCL: f"BYTES of {RCCL}"})
+    backend = Silent(workspace / STAGED, on_describe=lambda at: "" if at.relative_path.startswith(f"{P}/") else None)
+    report = copy(workspace, artifacts="rccl", on_conflict=on_conflict, backend=backend)
+    repaired = with_sidecars(RCCL)
+    assert arrived(workspace) == (repaired if on_conflict == "overwrite" else repaired | {RCCL: f"BYTES of {RCCL}"})
+    assert [conflict.state for conflict in report.result.conflicts] == (
+        [] if on_conflict == "overwrite" else ["unknown"]
+    )
+    assert artifacts(report) == (named(RCCL) if on_conflict == "overwrite" else [])
+    assert report.exit_code == (6 if on_conflict == "error" else 0)
+    said = [notice for notice in report.notices if "was not taken for the same" in notice]
+    assert len(said) == (on_conflict == "overwrite")
+
+
 def test_an_archive_that_is_refused_costs_only_itself_and_its_sidecar(workspace: Path) -> None:
     backend = Recording(workspace / STAGED, on_copy=refuse(RCCL))
     report = copy(workspace, artifacts="rccl;blas", backend=backend)
     assert report.exit_code == 4
     assert backend.copied[1] == [f"{BLAS_OTHER}.sha256sum", f"{BLAS}.sha256sum"]
-    assert artifacts(report) == [BLAS_OTHER, BLAS]
+    assert artifacts(report) == named(BLAS, BLAS_OTHER)
     assert report.parts[0].state == "partly"
     assert report.parts[0].note.startswith("1 of 5 not copied")
     assert report.record is not None
@@ -536,7 +747,21 @@ def test_an_archive_whose_sidecar_is_refused_is_not_told_as_copied(workspace: Pa
         workspace, artifacts="rccl;blas", backend=Recording(workspace / STAGED, on_copy=refuse(f"{RCCL}.sha256sum"))
     )
     assert report.exit_code == 4
-    assert artifacts(report) == [BLAS_OTHER, BLAS]
+    assert artifacts(report) == named(BLAS, BLAS_OTHER)
+    (failed,) = report.result.failed
+    assert (failed.path, failed.error.what, failed.error.why) == (
+        RCCL,
+        f"{RCCL} was copied, and its digest was not",
+        "denied",
+    )
+    assert failed.error.remedy == "Copy again: that replaces both."
+    assert RCCL in {item.location.name for item in report.result.stored}, "its key was written"
+
+
+def test_all_that_is_refused_has_the_bare_name_of_its_archive(workspace: Path) -> None:
+    lay(workspace, SOURCE, sidecar(LLVM, "what it was"))
+    report = copy(workspace, stage="all", backend=Recording(workspace / STAGED, on_copy=refuse(RCCL)))
+    assert sorted(item.path for item in report.result.failed) == [LLVM, RCCL]
 
 
 def test_an_archive_whose_sidecar_cannot_be_read_is_not_copied(workspace: Path) -> None:
@@ -544,7 +769,7 @@ def test_an_archive_whose_sidecar_cannot_be_read_is_not_copied(workspace: Path) 
     report = copy(workspace, artifacts="rccl;blas", backend=backend)
     assert report.exit_code == 4
     assert [item.path for item in report.result.failed] == [RCCL]
-    assert artifacts(report) == [BLAS_OTHER, BLAS]
+    assert artifacts(report) == named(BLAS, BLAS_OTHER)
 
 
 def test_a_sidecar_at_the_destination_that_cannot_be_read_leaves_the_archive_unknown(workspace: Path) -> None:
@@ -575,9 +800,58 @@ def test_a_cancel_while_copying_stops_before_the_sidecars_and_leaves_no_record(w
     assert report.record is None
 
 
+@pytest.mark.parametrize("stopped_at", [RCCL, f"{RCCL}.sha256sum"])
+def test_a_cancel_in_the_middle_of_a_pair_that_is_replaced_says_so_and_the_next_copy_repairs_it(
+    workspace: Path, stopped_at: str
+) -> None:
+    lay(workspace, P, other_bytes(RCCL))
+    cancel = CancelToken()
+
+    def stop(location: StorageLocation) -> None:
+        if location.name == stopped_at:
+            cancel.cancel(15)
+
+    report = copy(workspace, artifacts="rccl", cancel=cancel, backend=Recording(workspace / STAGED, on_copy=stop))
+    assert report.exit_code == 143
+    (failed,) = report.result.failed
+    assert failed.path == RCCL
+    assert failed.error.remedy == "Copy again: that replaces both."
+    was_written = stopped_at != RCCL
+    assert [item.location.name for item in report.result.stored] == [RCCL] * was_written
+    assert [conflict.action for conflict in report.result.conflicts] == ["overwritten"] * was_written
+    assert arrived(workspace) == other_bytes(RCCL) | ({RCCL: f"bytes of {RCCL}"} if was_written else {})
+    assert artifacts(report) == []
+    again = copy(workspace, artifacts="rccl")
+    assert (again.error, artifacts(again)) == (None, named(RCCL))
+    assert arrived(workspace) == with_sidecars(RCCL)
+
+
+def test_a_dry_run_finds_a_source_that_is_not_what_its_sidecar_says(workspace: Path) -> None:
+    lay(workspace, SOURCE, sidecar(RCCL, "what it was"))
+    report = copy(workspace, artifacts="rccl;blas", dry_run="true")
+    assert (report.exit_code, artifacts(report)) == (6, named(BLAS, BLAS_OTHER))
+
+
+def test_what_is_told_of_both_runs_alike_is_told_once(workspace: Path) -> None:
+    environment = {"RELEASE_TYPE": "nightly"}
+    places = {"run_id": "200", "source_run_id": "200", "bucket": "other-bucket", "source_bucket": "one-bucket"}
+    context = make_context(
+        workspace, Mode.COPY_ARTIFACTS, artifacts="rccl", lookup="false", environment=environment, **places
+    )
+    report = load_mode(Mode.COPY_ARTIFACTS).run(dataclasses.replace(context, staging_dir=None))
+    assert ["run 200" in notice for notice in report.notices if "RELEASE_TYPE" in notice] == [True]
+    other = copy(workspace, artifacts="rccl", run_id="300", environment=environment)
+    assert sorted(
+        ("run 200" in notice, "run 300" in notice) for notice in other.notices if "RELEASE_TYPE" in notice
+    ) == [
+        (False, True),
+        (True, False),
+    ]
+
+
 def test_a_dry_run_tells_the_same_and_copies_nothing(workspace: Path) -> None:
     report = copy(workspace, stage="all", dry_run="true")
-    assert artifacts(report) == sorted(NAMES)
+    assert artifacts(report) == named(*NAMES)
     assert {item.verified for item in report.result.stored} == {"dry-run"}
     assert (report.page, report.record) == (None, None)
     assert arrived(workspace) == {}
@@ -596,7 +870,7 @@ def test_the_record_of_a_copy_names_what_is_stored(workspace: Path) -> None:
     assert {item.key.removeprefix(f"{P}/"): item.sha256 for item in record.objects} == {
         name: digest(text) for name, text in arrived(workspace).items()
     }
-    assert record.per_stage == {"all": tuple(sorted(NAMES))}
+    assert record.per_stage == {"all": tuple(named(*NAMES))}
 
 
 def test_the_page_of_the_artifacts_is_the_server_s_where_it_makes_one(workspace: Path) -> None:
@@ -619,7 +893,8 @@ def at(name: str) -> StorageLocation:
 def test_a_sidecar_alone_with_the_same_bytes_is_not_in_the_way() -> None:
     unit = Unit(RCCL, 5, b"x")
     there = RunContents(sidecars={unit.sidecar_name: 1})
-    plan = plan_copies([unit], there, {unit.sidecar_name: StoredBytes(b"x", "e")}, destination=at, on_conflict="error")
+    sidecars = {unit.sidecar_name: StoredBytes(b"x", "e")}
+    plan = plan_copies([unit], there, sidecars, {}, destination=at, on_conflict="error")
     assert (plan.copied, plan.conflicts, plan.failed) == ((unit,), (), ())
 
 
@@ -627,12 +902,12 @@ def test_a_digest_in_the_way_of_an_archive_that_has_none_is_skipped_or_refused_t
     unit = Unit(RCCL, 5)
     there = RunContents(sidecars={unit.sidecar_name: 1})
     sidecars = {unit.sidecar_name: StoredBytes(b"x", "e")}
-    skipped = plan_copies([unit], there, sidecars, destination=at, on_conflict="skip")
+    skipped = plan_copies([unit], there, sidecars, {}, destination=at, on_conflict="skip")
     assert [(conflict.location.name, conflict.action) for conflict in skipped.conflicts] == [
         (unit.sidecar_name, "skipped")
     ]
     assert (skipped.copied, skipped.failed) == ((), ())
-    refused = plan_copies([unit], there, sidecars, destination=at, on_conflict="error")
+    refused = plan_copies([unit], there, sidecars, {}, destination=at, on_conflict="error")
     assert [item.path for item in refused.failed] == [RCCL]
 
 
@@ -645,7 +920,7 @@ def test_only_the_preferred_compression_overshadows_the_other() -> None:
 def test_records_of_other_subjects_and_what_is_no_archive_do_not_count() -> None:
     def record(mode: str, subject: str, *names: str) -> RunRecord:
         objects = tuple(RecordedObject(f"{SOURCE}/{name}", 1, "") for name in names)
-        return RunRecord("n", mode, subject, complete=True, objects=objects, per_stage={"s": (LLVM,)})
+        return RunRecord("n", mode, subject, complete=True, objects=objects, per_stage={"s": (artifact(LLVM),)})
 
     records = [
         record("upload-artifacts", "s", RCCL, "index.html", "logs/x_lib_generic.tar.zst"),

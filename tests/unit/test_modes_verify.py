@@ -41,7 +41,7 @@ from therock_outputs.modes._comparison import (
     verdict,
     without_sidecar,
 )
-from therock_outputs.run_records import RecordedObject, RunRecord
+from therock_outputs.run_records import RECORD_FORMAT, RecordedObject, RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -157,7 +157,9 @@ def test_an_archive_that_no_record_names_is_measured_by_its_sidecar(
         ([(5, A), (6, B)], B, Stored(6), "same"),
         ([(5, A), (6, B)], A, Stored(7), "same"),
         ([(5, "")], A, Stored(5, A), "same"),
-        ([(5, "")], A, Stored(5, B), "differs"),
+        ([(5, "")], A, Stored(5, B), "same"),  # the archive is what differs
+        ([(5, ""), (5, A)], B, Stored(5, B), "same"),
+        ([(5, ""), (5, A)], A, Stored(5, B), "same"),  # the archive is what differs
         ([(5, "")], A, Stored(5), "same"),
         ([(5, A)], A, None, "same"),
         ([(5, A)], B, None, "differs"),
@@ -171,6 +173,30 @@ def test_a_sidecar_that_disagrees_with_its_archive_differs(
     there = {SIDECAR: Stored(99, A)} | ({} if archive is None else {ARCHIVE: archive})
     expected = Expected(claims(*recorded, name=ARCHIVE) | claims((99, A), name=SIDECAR), {SIDECAR: said})
     assert one(expected, there, SIDECAR).state == state
+
+
+@pytest.mark.parametrize(
+    ("recorded", "said", "stored", "state", "compared"),
+    [
+        ([(5, "")], A, Stored(5, B), "differs", False),
+        ([(5, "")], A, Stored(5, A), "same", True),
+        ([(5, "")], A, Stored(5), "same", False),
+        ([(5, "")], "", Stored(5, A), "same", False),
+        ([(5, "")], None, Stored(5, A), "same", False),
+        ([(5, "")], A, Stored(6, A), "differs", False),
+        ([(5, ""), (5, A)], B, Stored(5, B), "same", True),
+        ([(5, ""), (5, A)], A, Stored(5, B), "differs", False),
+        ([(5, A)], B, Stored(5, A), "same", True),  # the sidecar is what differs
+    ],
+)
+def test_where_records_know_no_digest_an_archive_is_measured_by_its_sidecar(
+    recorded: list[tuple[int, str]], said: str | None, stored: Stored, state: str, compared: bool
+) -> None:
+    expected = Expected(claims(*recorded, name=ARCHIVE) | claims((99, A), name=SIDECAR), {SIDECAR: said})
+    finding = one(expected, {ARCHIVE: stored, SIDECAR: Stored(99, A)}, ARCHIVE)
+    assert (finding.state, finding.is_digest_compared) == (state, compared)
+    if finding.state == "differs" and stored.size_bytes == 5:
+        assert finding.why == f"its SHA-256 is {stored.sha256}, and its sidecar says {said}"
 
 
 def test_a_sidecar_is_compared_with_its_own_record_first() -> None:
@@ -431,6 +457,7 @@ def test_without_records_sidecars_are_what_counts(tmp_path: Path) -> None:
 
 
 def test_an_empty_run_is_an_error_that_says_so(tmp_path: Path) -> None:
+    write_tree(tmp_path / STAGED, {"200-linux/logs/a.log": "another run's"})
     with pytest.raises(NotFoundError, match="run 100 has no outputs"):
         verify(tmp_path)
 
@@ -546,7 +573,67 @@ def test_digests_that_nobody_knows_are_told_when_every_byte_was_read(workspace: 
     record.write_text(json.dumps(document))
     report = verify(workspace, check="read")
     assert report.error is None
-    assert report.notices == ("7 objects: no SHA-256 was compared, because none is known of them",)
+    assert report.notices == ("6 objects: no SHA-256 was compared, because none is known of them",)
+    assert ARCHIVE in {item.location.name for item in report.result.stored if item.verified == "sha256-single"}, (
+        "its sidecar knows"
+    )
+
+
+@pytest.mark.parametrize("check", ["stored", "read"])
+def test_other_bytes_of_the_same_size_are_the_archive_s_fault_where_only_its_sidecar_has_a_digest(
+    workspace: Path, check: str
+) -> None:
+    (record,) = (workspace / STAGED / P / "reports/upload-build").iterdir()
+    document = json.loads(record.read_text())
+    document["objects"] = [item | {"sha256": ""} for item in document["objects"]]
+    record.write_text(json.dumps(document))
+    lay(workspace, ARCHIVE, "ARCHIVE")
+    report = verify(workspace, check=check)
+    assert report.exit_code == 6
+    assert {key for key, sign in states(report).items() if sign == "*"} == {ARCHIVE}
+    assert ARCHIVE not in {item.location.name for item in report.result.stored}
+
+
+@pytest.mark.parametrize("has_record", [True, False])
+def test_an_archive_whose_digest_cannot_be_read_is_not_silently_the_same(tmp_path: Path, has_record: bool) -> None:
+    archive_by_others(tmp_path)
+    if has_record:
+        objects = [{"key": f"{P}/{ARCHIVE}", "size_bytes": 4, "sha256": ""}]
+        document = {"format": RECORD_FORMAT, "mode": "upload-artifacts", "subject": "s", "complete": True}
+        document |= {"dry_run": False, "objects": objects}
+        lay(tmp_path, "reports/upload-artifacts/r.json", json.dumps(document))
+    lay(tmp_path, ARCHIVE, "DATA")
+    report = verify(tmp_path, backend=Troubled(tmp_path / STAGED, {SIDECAR: NotPermittedError("denied", why="403")}))
+    assert report.exit_code == 4
+    assert report.warnings == (
+        "the bytes of these archives were not compared, because the digests beside them could not be read: " + ARCHIVE,
+    )
+    (row,) = [row for row in report.tables[0].rows if row[1] == ARCHIVE]
+    assert row == ("=", ARCHIVE, "the digest beside it could not be read, so its bytes were not compared")
+    assert {item.verified for item in report.result.stored} == {"size-only"}
+
+
+def test_records_that_cannot_be_used_are_told_in_words_about_records(workspace: Path) -> None:
+    lay(workspace, "reports/upload-artifacts/junk.json", '{"a":1}')
+    one_bad = verify(workspace)
+    assert one_bad.exit_code == 6
+    assert one_bad.error is not None
+    assert one_bad.error.what == "the record 'reports/upload-artifacts/junk.json' cannot be used"
+    assert one_bad.parts[0].note == "7 same, 1 record cannot be used"
+    lay(workspace, "reports/upload-artifacts/junk2.json", "[]")
+    two_bad = verify(workspace)
+    assert two_bad.exit_code == 6
+    assert two_bad.error is not None
+    assert two_bad.error.what == "2 records of the run cannot be used"
+    assert two_bad.error.why == (
+        "the first: reports/upload-artifacts/junk.json: its format is null, and therock-outputs/report/1 is wanted"
+    )
+    denied = Troubled(workspace / STAGED, {"a.log": NotPermittedError("denied", why="403")})
+    both = verify(workspace, backend=denied)
+    assert both.exit_code == 4
+    assert both.error is not None
+    assert (both.error.what, both.error.why) == ("denied", "403; 2 records cannot be used, too")
+    assert both.parts[0].note == "6 same, 1 not looked at, 2 records cannot be used"
 
 
 def test_a_run_that_cannot_be_listed_is_an_error(workspace: Path) -> None:

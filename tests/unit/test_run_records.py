@@ -86,11 +86,11 @@ def test_what_was_not_stored_makes_a_record_incomplete() -> None:
     assert parse(render_document(reports.report(result=result))).complete is False
 
 
-def test_a_copy_s_record_says_which_archive_is_of_which_stage() -> None:
-    per_stage = {"math-libs": ["blas_lib_gfx942.tar.zst"], "comm-libs": []}
+def test_a_copy_s_record_says_which_artifact_is_of_which_stage() -> None:
+    per_stage = {"math-libs": ["blas_lib_gfx942"], "comm-libs": []}
     report = reports.report(mode=Mode.COPY_ARTIFACTS, outputs={"per_stage": json.dumps(per_stage)})
     record = parse(render_document(report), "reports/copy-artifacts/x.json")
-    assert record.per_stage == {"math-libs": ("blas_lib_gfx942.tar.zst",), "comm-libs": ()}
+    assert record.per_stage == {"math-libs": ("blas_lib_gfx942",), "comm-libs": ()}
 
 
 def test_keys_that_are_not_known_are_passed_over() -> None:
@@ -140,7 +140,7 @@ def test_keys_that_are_not_known_are_passed_over() -> None:
         (document(outputs={"per_stage": "[" * 100_000}), "outputs.per_stage is nested too deeply"),
         (document(outputs={"per_stage": "[]"}), "outputs.per_stage must be an object, not a list"),
         (document(outputs={"per_stage": '{"a": 1}'}), "outputs.per_stage must be a list, not a whole number"),
-        (document(outputs={"per_stage": '{"a": ["x/y"]}'}), "outputs.per_stage has the file name 'x/y': it has a '/'"),
+        (document(outputs={"per_stage": '{"a": ["x/y"]}'}), "outputs.per_stage has the name 'x/y': it has a '/'"),
     ],
 )
 def test_anything_else_is_refused_with_the_reason(data: bytes | object, why: str) -> None:
@@ -269,6 +269,13 @@ def test_a_record_that_cannot_be_used_costs_only_itself(tmp_path: Path) -> None:
         NotFoundError,
         IntegrityError,
     ]
+    assert [item.error.what for item in found.failed] == [
+        f"the record '{names[1]}' cannot be used",
+        f"the record '{names[2]}' cannot be read",
+        f"the record '{names[3]}' was listed and is gone",
+        f"the record '{names[4]}' cannot be read",
+    ]
+    assert found.failed[1].error.why == "no"
     assert "huge.json" not in [name for batch in backend.batches for name in batch], "it was not even read"
     assert found.keys == set(names)
 

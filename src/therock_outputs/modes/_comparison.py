@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from _therock_utils._errors import IntegrityError, NotFoundError
@@ -24,6 +24,7 @@ SYMBOLS: Final[Mapping[State, str]] = {"differs": "*", "missing": "-", "extra": 
 MAX_ROWS: Final = 200
 _INDEX: Final = "index.html"
 _SHOWN_DIGESTS: Final = 3
+_UNREAD: Final = "the digest beside it could not be read, so its bytes were not compared"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +109,21 @@ def compare(
     `records` are the names of the run's records, which nobody expects; `unknown` those of objects that could not be
     looked at, which get no finding.
     """
-    names = {*expected.records, *map(file_of, expected.digests), *stored} - set(records) - set(unknown)
+    unknown = frozenset(unknown)
+    names = {*expected.records, *map(file_of, expected.digests), *stored} - set(records) - unknown
     findings = [_compare(name, expected, stored) for name in names]
-    kept = [finding for finding in findings if finding is not None]
+    kept = [
+        replace(finding, why=_UNREAD) if is_by_size(finding) and sidecar_name(finding.key) in unknown else finding
+        for finding in findings
+        if finding is not None
+    ]
     order = list(SYMBOLS)
     return tuple(sorted(kept, key=lambda finding: (order.index(finding.state), finding.key.encode())))
+
+
+def is_by_size(finding: Finding) -> bool:
+    """Whether it counts as the same without a look at its bytes."""
+    return finding.state == "same" and not finding.is_digest_compared
 
 
 def _compare(name: str, expected: Expected, stored: Mapping[str, Stored]) -> Finding | None:
@@ -121,10 +132,13 @@ def _compare(name: str, expected: Expected, stored: Mapping[str, Stored]) -> Fin
         return Finding("missing", name, "a record names it" if claims else f"{visible(sidecar_name(name))} is there")
     if name in expected.digests:
         return _compare_sidecar(name, expected, found, stored.get(file_of(name)))
+    said = expected.digests.get(sidecar_name(name))
     if claims:
-        return _compare_with_records(name, claims, found)
+        finding = _compare_with_records(name, claims, found)
+        # Records that know no digest leave it to the sidecar.
+        return _compare_with_sidecar(name, said, found) if is_by_size(finding) and said and found.sha256 else finding
     if sidecar_name(name) in expected.digests:
-        return _compare_with_sidecar(name, expected.digests[sidecar_name(name)], found)
+        return _compare_with_sidecar(name, said, found)
     if name == _INDEX or name.endswith(f"/{_INDEX}"):
         return None  # the server makes such pages
     return Finding("extra", name, "no record names it")
@@ -147,7 +161,7 @@ def _compare_with_records(name: str, claims: Sequence[RecordedObject], found: St
 
 
 def _compare_with_sidecar(name: str, digest: str | None, found: Stored) -> Finding:
-    """An archive that no record names."""
+    """An archive of which no record has a digest."""
     if not digest or not found.sha256:
         return Finding("same", name, "it is there; no digest of it was compared")
     if digest == found.sha256:
@@ -163,10 +177,18 @@ def _compare_sidecar(name: str, expected: Expected, found: Stored, archive: Stor
         return finding
     if not digest:
         return Finding("differs", name, f"it holds no SHA-256 of {visible(file_of(name))}")
+    if archive is not None and digest == archive.sha256 and _is_recorded(file_of(name), expected, archive):
+        return finding
     trusted = _digests_of(expected.records.get(file_of(name), ()), archive)
     if trusted and digest not in trusted:
         return Finding("differs", name, f"it says {digest}, and the SHA-256 of its file is {_any_of(trusted)}")
     return finding
+
+
+def _is_recorded(name: str, expected: Expected, found: Stored) -> bool:
+    """Whether what is stored as `name` is what a record says, as far as its records say anything."""
+    claims = expected.records.get(name, ())
+    return not claims or _compare_with_records(name, claims, found).state == "same"
 
 
 def _sidecar_alone(name: str, digest: str | None) -> Finding:
@@ -176,13 +198,13 @@ def _sidecar_alone(name: str, digest: str | None) -> Finding:
 def _digests_of(claims: Sequence[RecordedObject], archive: Stored | None) -> set[str]:
     """The digests that an archive's sidecar may hold; none where they are not known.
 
-    An archive that no record names is itself measured by its sidecar. One that is none of those recorded is what
-    differs itself, and its sidecar is measured by the records.
+    An archive of which no record has a digest is itself measured by its sidecar. One that is none of those recorded is
+    what differs itself, and its sidecar is measured by the records.
     """
     recorded = {claim.sha256 for claim in claims} - {""}
-    if archive is None or not claims:
+    if archive is None:
         return recorded
-    if archive.sha256 and (archive.sha256 in recorded or not recorded):
+    if archive.sha256 in recorded:
         return {archive.sha256}
     return {claim.sha256 for claim in claims if claim.size_bytes == archive.size_bytes} - {""} or recorded
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from _therock_utils._errors import ConflictError
-from _therock_utils._sidecar import sidecar_name
+from _therock_utils._sidecar import parse_sidecar, sidecar_name
 from _therock_utils._transfer_types import Conflict, FailedItem
 from _therock_utils.artifact_names import preferred
 from therock_outputs.text_safety import count, visible
@@ -21,32 +21,44 @@ if TYPE_CHECKING:
     from _therock_utils.storage_location import StorageLocation
     from therock_outputs.modes._fetch_plan import RunContents
 
-State = Literal["new", "same", "different", "unknown"]
+State = Literal["new", "same", "unproven", "different", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
     """One archive to copy and the sidecar that goes along, if the source has one; sizes in bytes.
 
-    `sidecar`: its bytes at the source, None where there is none.
+    `sidecar`: its bytes at the source, None where there is none. `sha256`: hex digest that the archive at the source
+    has and its sidecar names, "" where nobody compared them.
     """
 
     name: str
     size_bytes: int
     sidecar: bytes | None = None
+    sha256: str = ""
 
     @property
     def sidecar_name(self) -> str:
         """The sidecar's file name."""
         return sidecar_name(self.name)
 
+    @property
+    def digest(self) -> str:
+        """The digest that the sidecar names, "" where it names none of this archive. It is a claim."""
+        return parse_sidecar(self.sidecar, name=self.name) if self.sidecar is not None else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be done: `copied` are copied, `same` lie at the destination already; the rest says why not."""
+    """What is to be done: `copied` are copied, `same` lie at the destination already; the rest says why not.
+
+    `unproven`: those of `copied` that look the same at the destination, where no digest of their bytes says so.
+    `conflicts` are as they are if all of `copied` arrives.
+    """
 
     copied: tuple[Unit, ...] = ()
     same: tuple[Unit, ...] = ()
+    unproven: tuple[Unit, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
     failed: tuple[FailedItem, ...] = ()
 
@@ -55,16 +67,19 @@ def plan_copies(
     units: Iterable[Unit],
     there: RunContents,
     sidecars_there: Mapping[str, StoredBytes | None],
+    digests_there: Mapping[str, str],
     *,
     destination: Callable[[str], StorageLocation],
     on_conflict: Literal["overwrite", "error", "skip"],
 ) -> Plan:
-    """Compare `units` with what lies at the destination (`there`, and the bytes of its sidecars), and decide.
+    """Compare `units` with what lies at the destination, and decide.
 
-    With `on_conflict: error` nothing is copied where anything is in the way.
+    `there` is its listing, `sidecars_there` the bytes of its sidecars, `digests_there` the SHA-256 of its archives by
+    name, "" or none where that is not known. With `on_conflict: error` nothing is copied where anything is in the way.
     """
     copied: list[Unit] = []
     same: list[Unit] = []
+    unproven: list[Unit] = []
     conflicts: list[Conflict] = []
     failed: list[FailedItem] = []
     actions: dict[str, Literal["overwritten", "refused", "skipped"]] = {
@@ -73,16 +88,19 @@ def plan_copies(
         "skip": "skipped",
     }
     for unit in units:
-        state = _state_of(unit, there, sidecars_there)
+        state = _state_of(unit, there, sidecars_there, digests_there.get(unit.name, ""))
         if state == "same":
             same.append(unit)
             continue
-        if state != "new":
+        if state == "unproven" and on_conflict == "overwrite":
+            unproven.append(unit)
+        elif state != "new":
             in_the_way = unit.name if unit.name in there.archives else unit.sidecar_name
             if on_conflict == "overwrite" and unit.sidecar is None and unit.sidecar_name in there.sidecars:
                 failed.append(FailedItem(unit.name, destination(unit.name), _foreign_sidecar(unit.name)))
                 continue
-            conflicts.append(Conflict(destination(in_the_way), state, "", actions[on_conflict]))
+            kind: Literal["different", "unknown"] = "different" if state == "different" else "unknown"
+            conflicts.append(Conflict(destination(in_the_way), kind, "", actions[on_conflict]))
             if on_conflict == "skip":
                 continue
         copied.append(unit)
@@ -90,21 +108,29 @@ def plan_copies(
         error = _refusal(conflicts, len(copied))
         failed += [FailedItem(unit.name, destination(unit.name), error) for unit in copied]
         copied = []
-    return Plan(tuple(copied), tuple(same), tuple(conflicts), tuple(failed))
+    return Plan(tuple(copied), tuple(same), tuple(unproven), tuple(conflicts), tuple(failed))
 
 
-def _state_of(unit: Unit, there: RunContents, sidecars_there: Mapping[str, StoredBytes | None]) -> State:
-    """`same` is the same size and the same digest beside it; without digests on both sides nothing can be said."""
+def _state_of(
+    unit: Unit, there: RunContents, sidecars_there: Mapping[str, StoredBytes | None], digest_there: str
+) -> State:
+    """`same` is the same sidecar beside bytes that have the digest in it; what only looks so is `unproven`.
+
+    Such bytes without a sidecar are what a copy leaves that was stopped half way: not in the way of the next one.
+    """
     size_bytes, sidecar = there.archives.get(unit.name), sidecars_there.get(unit.sidecar_name)
     has_sidecar = unit.sidecar_name in there.sidecars
     if size_bytes is None:
         is_free = not has_sidecar or (sidecar is not None and sidecar.data == unit.sidecar)
         return "new" if is_free else "different"
-    if size_bytes != unit.size_bytes:
+    is_proven = bool(digest_there) and digest_there == unit.digest
+    if size_bytes != unit.size_bytes or (unit.digest and digest_there and not is_proven):
         return "different"
     if unit.sidecar is None or sidecar is None:
-        return "unknown"
-    return "same" if sidecar.data == unit.sidecar else "different"
+        return "new" if is_proven and not has_sidecar else "unknown"
+    if sidecar.data != unit.sidecar:
+        return "different"
+    return "same" if is_proven else "unproven"
 
 
 def _foreign_sidecar(name: str) -> ConflictError:

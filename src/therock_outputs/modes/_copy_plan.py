@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from _therock_utils._errors import InputError, NotFoundError
-from _therock_utils.artifact_names import GENERIC, ArchiveName
+from _therock_utils.artifact_names import GENERIC, ArchiveName, ArtifactName
 from therock_outputs.artifact_selection import Choice, Selection, choose
 from therock_outputs.mode_names import Mode
 from therock_outputs.modes._selectors import ALL_STAGES, check_selectors, selection_of, some_of, there_is, topology_of
@@ -120,30 +120,39 @@ def stages_by_records(
     records: Iterable[RunRecord], stages: Iterable[str], available: Iterable[str], *, prefix: str
 ) -> tuple[StageArchives, ...]:
     """Each stage's archives among `available`, by what the records of the run of `prefix` say. Pure."""
-    records, available = tuple(records), frozenset(available)
+    records = tuple(records)
+    parsed = [archive for archive in map(ArchiveName.parse, available) if archive is not None]
+    present = {archive.artifact for archive in parsed}
     found = []
     for stage in stages:
-        named = [name for record in records for name in _recorded_archives(record, stage, prefix)]
-        archives = [archive for archive in map(ArchiveName.parse, named) if archive is not None]
-        names = frozenset(map(str, archives))
+        named = {artifact for record in records for artifact in _recorded_artifacts(record, stage, prefix)}
         found.append(
             StageArchives(
                 stage,
-                names & available,
-                lacking=tuple(sorted(names - available)),
-                has_targets=any(archive.artifact.target != GENERIC for archive in archives),
+                frozenset(str(archive) for archive in parsed if archive.artifact in named),
+                lacking=tuple(map(str, sorted(named - present))),
+                has_targets=any(artifact.target != GENERIC for artifact in named),
             )
         )
     return tuple(found)
 
 
-def _recorded_archives(record: RunRecord, stage: str, prefix: str) -> Iterable[str]:
-    """Names directly in the run that `record` says are of `stage`."""
+def names_stage(record: RunRecord, stage: str) -> bool:
+    """Whether `record` says anything of `stage`."""
     if record.mode == Mode.COPY_ARTIFACTS:
-        return record.per_stage.get(stage, ())
-    if record.subject != stage and not record.subject.startswith(f"{stage}/"):
+        return stage in record.per_stage
+    return record.subject == stage or record.subject.startswith(f"{stage}/")
+
+
+def _recorded_artifacts(record: RunRecord, stage: str, prefix: str) -> Iterable[ArtifactName]:
+    """The artifacts directly in the run that `record` says are of `stage`."""
+    if not names_stage(record, stage):
         return ()
-    return (item.key[len(prefix) + 1 :] for item in record.objects)
+    if record.mode == Mode.COPY_ARTIFACTS:
+        artifacts = map(ArtifactName.parse, record.per_stage[stage])
+        return (artifact for artifact in artifacts if artifact is not None)
+    archives = (ArchiveName.parse(item.key[len(prefix) + 1 :]) for item in record.objects)
+    return (archive.artifact for archive in archives if archive is not None)
 
 
 def choose_archives(request: Request, contents: RunContents, stages: Sequence[StageArchives]) -> Chosen:

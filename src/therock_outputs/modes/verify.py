@@ -6,6 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING, Final
 
 from _therock_utils._errors import NotFoundError, OutputsError
+from _therock_utils._sidecar import sidecar_name
 from _therock_utils._transfer_types import FailedItem, StoredObject, UploadResult
 from therock_outputs.modes._comparison import (
     Expected,
@@ -14,6 +15,7 @@ from therock_outputs.modes._comparison import (
     compare,
     digest_in,
     in_words,
+    is_by_size,
     is_sidecar,
     is_too_long,
     rows,
@@ -24,6 +26,7 @@ from therock_outputs.modes._comparison import (
 from therock_outputs.modes._other_places import explain_empty_run
 from therock_outputs.modes._selectors import some_of
 from therock_outputs.report import Part, Report, Table, error_of
+from therock_outputs.rewording import reworded
 from therock_outputs.run_records import read_records
 from therock_outputs.run_target import single_root
 from therock_outputs.text_safety import count, visible
@@ -147,13 +150,13 @@ class _Check:
 def _report(context: Context, check: _Check, findings: Sequence[Finding]) -> Report:
     counts = tally(findings)
     result = UploadResult(stored=tuple(_same(check, findings)), failed=tuple(check.failed))
-    error = verdict(findings, error_of(result, verb="checked"))
+    error = verdict(findings, _unseen(check, result))
     shown, more = rows(findings)
     return Report(
         mode=context.settings.mode,
         subject=single_root(context.target).prefix,
         root=single_root(context.target),
-        parts=(_part(findings, result),),
+        parts=(_part(check, findings, result),),
         result=result,
         outputs={
             "verified": str(error is None).lower(),
@@ -163,10 +166,31 @@ def _report(context: Context, check: _Check, findings: Sequence[Finding]) -> Rep
             "extra_count": str(counts["extra"]),
         },
         notices=(*context.target.notices, *_notices(context, findings)),
-        warnings=(*context.warnings, *_warnings(check)),
+        warnings=(*context.warnings, *_warnings(check, findings)),
         error=error,
         verb="checked",
         tables=(Table("Checked", ("State", "Key", "Why"), shown, more),),
+    )
+
+
+def _unseen(check: _Check, result: UploadResult) -> OutputsError | None:
+    """The error of what could not be looked at: objects, then records, which are none of the objects."""
+    unusable = check.records.failed
+    objects = error_of(UploadResult(result.stored, failed=tuple(check.failed[len(unusable) :])), verb="checked")
+    if not unusable:
+        return objects
+    first = unusable[0]
+    number = count(len(unusable), "record")
+    if objects is not None:
+        why = "; ".join(word for word in (objects.why, f"{number} cannot be used, too") if word)
+        return reworded(objects, objects.what, why=why, remedy=objects.remedy)
+    if len(unusable) == 1:
+        return first.error
+    return reworded(
+        first.error,
+        f"{number} of the run cannot be used",
+        why=f"the first: {visible(first.path)}: {first.error.why or first.error.what}",
+        remedy=first.error.remedy,
     )
 
 
@@ -178,19 +202,22 @@ def _same(check: _Check, findings: Iterable[Finding]) -> Iterable[StoredObject]:
             yield StoredObject(check.location_of(finding.key), stored.size_bytes, stored.sha256, "", verified)
 
 
-def _part(findings: Sequence[Finding], result: UploadResult) -> Part:
+def _part(check: _Check, findings: Sequence[Finding], result: UploadResult) -> Part:
     counts = tally(findings)
     state: PartState = "stored"
     if counts["differs"] or counts["missing"] or result.failed:
         state = "partly" if result.stored else "failed"
     note = in_words(counts)
-    if result.failed:
-        note += f", {len(result.failed):,} not looked at"
+    unusable = len(check.records.failed)
+    if len(result.failed) > unusable:
+        note += f", {len(result.failed) - unusable:,} not looked at"
+    if unusable:
+        note += f", {count(unusable, 'record')} cannot be used"
     return Part("Objects", state, len(result.stored), result.total_bytes, note=note)
 
 
 def _notices(context: Context, findings: Iterable[Finding]) -> Iterable[str]:
-    by_size = sum(finding.state == "same" and not finding.is_digest_compared for finding in findings)
+    by_size = sum(map(is_by_size, findings))
     if not by_size:
         return
     which = f"{count(by_size, 'object')}: no SHA-256 was compared"
@@ -202,7 +229,13 @@ def _notices(context: Context, findings: Iterable[Finding]) -> Iterable[str]:
         yield f"{which}, because none is known of them"
 
 
-def _warnings(check: _Check) -> Iterable[str]:
+def _warnings(check: _Check, findings: Iterable[Finding]) -> Iterable[str]:
+    unread = [finding.key for finding in findings if is_by_size(finding) and sidecar_name(finding.key) in check.unknown]
+    if unread:
+        yield (
+            "the bytes of these archives were not compared, because the digests beside them could not be read: "
+            f"{some_of(map(visible, unread))}"
+        )
     incomplete = [record.name for record in check.records.records if not record.complete]
     if incomplete:
         yield f"these records say that not all was stored: {some_of(map(visible, incomplete))}"
