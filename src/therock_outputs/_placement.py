@@ -7,34 +7,43 @@ import os
 import secrets
 import shutil
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 from _therock_utils._errors import LocalFileError
 from _therock_utils._folder import TEMPORARY_NAME, Folder, check_names, local_file_error
 from _therock_utils._keys import check_segment, quote
 from therock_outputs._folder_entries import move, names
+from therock_outputs._prebuilt_marker import MARKER_SUFFIX, Marker
 from therock_outputs._tree_merge import Merge, description, is_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
     from therock_outputs.artifact_extraction import ExtractedArchive, Layout
 
-MARKER_SUFFIX: Final = ".prebuilt"
-
 _ABANDONED_SECONDS: Final = 24 * 3600
 
 
+@dataclass(frozen=True, slots=True)
+class _Touched:
+    """A subtree that this fetch placed: `first` for this artifact; `marker` is what is to be written."""
+
+    first: str
+    marker: Marker
+
+
 class Placement:
-    """Places the artifacts of one fetch, one after another, in `output_dir`.
+    """Places the artifacts of one fetch, one after another, in `output_dir`; `wanted` are the names of all of them.
 
     "extract": the folder `output_dir`/{artifact}, manifest included; one that is there is replaced as a whole.
     "flatten": what is in each subtree of the manifest, merged into `output_dir` itself.
-    "bootstrap": each subtree merged into `output_dir`/{subtree}, and then an empty file {subtree}.prebuilt beside it,
-    also for a listed subtree that the archive does not have. What an earlier fetch put into a subtree (its marker is
-    there) is removed when the subtree is first placed here; several artifacts share one.
+    "bootstrap": each subtree merged into `output_dir`/{subtree}, and at the end (`finish`) a file {subtree}.prebuilt
+    beside it that lists the artifacts which made it, also for a listed subtree that the archive does not have. What is
+    there is removed when the subtree is first placed here, if its marker says that nothing but artifacts of `wanted`
+    made it; else it is merged over. Several artifacts share one. A marker is away from then until `finish`.
 
     A merge replaces files and links by files and links, merges folders, and follows no symbolic link below
     `output_dir`. Of two artifacts with the same path and other content the later one wins, with a warning.
@@ -43,13 +52,15 @@ class Placement:
     each path that was moved on its own (a folder that was not there before is moved as one).
     """
 
-    def __init__(self, output_dir: Path, layout: Layout) -> None:
+    def __init__(self, output_dir: Path, layout: Layout, *, wanted: Collection[str] = ()) -> None:
         self._output_dir = output_dir
         self._layout = layout
+        self._wanted = frozenset(wanted)
         self._scratches: list[Path] = []
         self._owners: dict[str, str] = {}  # which artifact brought a path, and all below it that is not listed itself
-        self._subtrees: dict[str, str] = {}  # those that were placed, and for which artifact first
+        self._touched: dict[str, _Touched] = {}
         self._placed: set[Path] = set()
+        self._had_content = False
 
     def __enter__(self) -> Self:
         return self
@@ -64,6 +75,11 @@ class Placement:
         """Sorted: what was made or merged into: artifact folders, subtrees and markers, or entries of `output_dir`."""
         return tuple(sorted(self._placed))
 
+    @property
+    def had_content(self) -> bool:
+        """Whether anything was in `output_dir` when the first scratch folder was made."""
+        return self._had_content
+
     def make_scratch(self) -> Path:
         """A new empty folder in `output_dir`; archives are extracted to new folders in it.
 
@@ -72,7 +88,7 @@ class Placement:
         try:
             self._output_dir.mkdir(parents=True, exist_ok=True)
             if not self._scratches:
-                _remove_abandoned(self._output_dir)
+                self._had_content = _look_around(self._output_dir)
             scratch = self._output_dir / f".therock-outputs-{secrets.token_hex(8)}.partial"
             scratch.mkdir(mode=0o700)
         except OSError as error:
@@ -81,16 +97,39 @@ class Placement:
         return scratch
 
     def close(self) -> None:
-        """Remove the scratch folders and what is left in them."""
+        """Remove the scratch folders and what is left in them; writes no marker."""
         while self._scratches:
             shutil.rmtree(self._scratches.pop(), ignore_errors=True)
+
+    @property
+    def has_touched_subtrees(self) -> bool:
+        """Whether any subtree was changed, and so its marker is away until `finish`."""
+        return bool(self._touched)
+
+    def finish(self) -> Mapping[str, LocalFileError]:
+        """Write the markers: call it only where every wanted artifact was placed.
+
+        Returns the error of each artifact of which a marker could not be written.
+        """
+        errors: dict[str, LocalFileError] = {}
+        for subtree, touched in sorted(self._touched.items()):
+            path = self._output_dir / (subtree + MARKER_SUFFIX)
+            *way, last = subtree.split("/")
+            try:
+                with Folder.open_below(self._output_dir, way, create=True) as folder:
+                    touched.marker.write(folder, last)
+                self._placed.add(path)
+            except (LocalFileError, OSError) as error:
+                told = error if isinstance(error, LocalFileError) else local_file_error(path, "written", error)
+                errors |= dict.fromkeys({touched.first, *(self._wanted & touched.marker.artifacts)}, told)
+        return errors
 
     def place(self, name: str, extracted: ExtractedArchive) -> tuple[str, ...]:
         """Move `extracted` (in a folder of `make_scratch`) to its place as the artifact `name`; returns warnings.
 
         Raises LocalFileError where a file or link lies where a folder is needed, or a folder where a file is, before
         anything is moved. Where the file system refuses later, the error says that the tree is incomplete: each file is
-        whole, but some of this artifact's may be missing, and in "bootstrap" the subtree then has no marker.
+        whole, but some of this artifact's may be missing; in "bootstrap" the subtree then has no marker.
         """
         check_segment(name, "artifact name")
         check_names(self._output_dir / name, (name,))
@@ -163,11 +202,11 @@ class Placement:
         return merge.warnings()
 
     def _check_subtree(self, merge: Merge, subtree: str, folder: Path) -> None:
-        for other, artifact in self._subtrees.items():
+        for other, touched in self._touched.items():
             if f"{subtree}/".startswith(f"{other}/") != f"{other}/".startswith(f"{subtree}/"):
                 raise LocalFileError(
                     f"the artifact {quote(merge.artifact)} cannot be placed",
-                    why=f"its subtree {quote(subtree)} and {quote(other)} of {quote(artifact)} lie in each other",
+                    why=f"its subtree {quote(subtree)} and {quote(other)} of {quote(touched.first)} lie in each other",
                     remedy="Fetch the two into different folders.",
                 )
         *way, last = subtree.split("/")
@@ -178,31 +217,46 @@ class Placement:
             if marker is not None and is_folder(marker):
                 raise merge.conflict(subtree + MARKER_SUFFIX, "a folder", "a file")
             found = target.lookup(last)
-            if found is None or (is_folder(found) and self._is_left_over(subtree, target, last)):
+            if found is None or (subtree not in self._touched and self._is_to_be_replaced(target, last)):
                 return
             if source is not None and source.lookup(last) is not None:
                 merge.check(source, target, [last], _prefix(way))
 
     def _place_subtree(self, merge: Merge, subtree: str, folder: Path) -> None:
         *way, last = subtree.split("/")
-        marker = last + MARKER_SUFFIX
         with (
             merge.opened(folder, way) as source,
             Folder.open_below(self._output_dir, way, create=True) as target,
         ):
-            if self._is_left_over(subtree, target, last) and target.lookup(last) is not None:
-                with Folder.open(self.make_scratch()) as scratch:
-                    move(target, last, scratch, last)
-                shutil.rmtree(scratch.path, ignore_errors=True)
-            target.remove(marker)  # while the subtree is not complete
+            touched = self._touched.get(subtree) or _Touched(merge.artifact, self._take_over(target, last))
+            self._touched[subtree] = _Touched(touched.first, touched.marker.with_artifact(merge.artifact))
             if source is not None and source.lookup(last) is not None:
                 merge.apply(source, target, [last], _prefix(way))
-            os.close(target.open_new(marker))
-        self._subtrees.setdefault(subtree, merge.artifact)
-        self._placed |= {self._output_dir / subtree, self._output_dir / (subtree + MARKER_SUFFIX)}
+        self._placed.add(self._output_dir / subtree)
 
-    def _is_left_over(self, subtree: str, parent: Folder, last: str) -> bool:
-        return subtree not in self._subtrees and parent.lookup(last + MARKER_SUFFIX) is not None
+    def _take_over(self, parent: Folder, last: str) -> Marker:
+        """Remove the marker, and the subtree if it is to be replaced; returns what is known of the rest."""
+        is_replaced = self._is_to_be_replaced(parent, last)
+        former = Marker.read(parent, last)
+        is_there = parent.lookup(last) is not None
+        parent.remove(last + MARKER_SUFFIX)  # before the subtree: it is never there for one that is not complete
+        if is_replaced:
+            with Folder.open(self.make_scratch()) as scratch:
+                move(parent, last, scratch, last)
+            shutil.rmtree(scratch.path, ignore_errors=True)
+        if is_replaced:
+            return Marker()
+        if not is_there:
+            return Marker(former.artifacts) if former is not None else Marker()
+        return former or Marker(has_other_content=True)
+
+    def _is_to_be_replaced(self, parent: Folder, last: str) -> bool:
+        """Whether a subtree is there that nothing but artifacts of this fetch made."""
+        found = parent.lookup(last)
+        if found is None or not is_folder(found):
+            return False
+        marker = Marker.read(parent, last)
+        return marker is not None and not marker.has_other_content and marker.artifacts <= self._wanted
 
 
 def _prefix(way: Sequence[str]) -> str:
@@ -219,13 +273,20 @@ def _telling_what_is_left(output_dir: Path, artifact: str) -> Iterator[None]:
         raise LocalFileError(told.what, why=why, remedy=told.remedy) from error
 
 
-def _remove_abandoned(output_dir: Path) -> None:
-    """Remove scratch folders that nobody has touched for a day; what cannot be removed stays."""
+def _look_around(output_dir: Path) -> bool:
+    """Whether anything is there but files that are still being written.
+
+    Removes scratch folders that nobody has touched for a day; what cannot be removed stays.
+    """
     latest = time.time() - _ABANDONED_SECONDS
+    has_content = False
     with os.scandir(output_dir) as entries:
         for entry in entries:
-            if not TEMPORARY_NAME.fullmatch(entry.name) or not entry.is_dir(follow_symlinks=False):
+            is_temporary = TEMPORARY_NAME.fullmatch(entry.name) is not None
+            has_content = has_content or not is_temporary
+            if not is_temporary or not entry.is_dir(follow_symlinks=False):
                 continue
             with contextlib.suppress(OSError):
                 if entry.stat(follow_symlinks=False).st_mtime < latest:
                     shutil.rmtree(entry.path, ignore_errors=True)
+    return has_content

@@ -28,6 +28,9 @@ MAX_HEADER_BYTES: Final = 1024 * 1024
 """Most that the headers of one member may take together: its pax records and long names are held in memory."""
 
 MAX_NAME_BYTES: Final = 4096
+MAX_SEGMENT_BYTES: Final = 255
+"""NAME_MAX of every file system that artifacts are made on."""
+
 MAX_DEPTH: Final = 256
 MANIFEST: Final = "artifact_manifest.txt"
 MAX_MANIFEST_BYTES: Final = 1024 * 1024
@@ -53,11 +56,12 @@ _REFUSED_TYPES: Final = {
 class HostileArchiveError(IntegrityError):
     """An archive with a member that no honest one has: `member` is its name as it is, `rule` what is wrong."""
 
-    def __init__(self, archive: Path, member: str, rule: str) -> None:
+    def __init__(self, archive: Path, member: str, rule: str, *, remedy: str = "") -> None:
+        honest = "Find out who made it; an honest archive of such files must be made again."
         super().__init__(
             f"the archive {quote(archive.name)} is refused for its member {quote(member)}",
             why=rule,
-            remedy="Nothing of it was kept. Find out who made it; an honest archive of such files must be made again.",
+            remedy=f"Nothing of it was kept. {remedy or honest}",
         )
         self.member = member
         self.rule = rule
@@ -138,8 +142,8 @@ class Subtrees:
     def parse(cls, archive: Path, data: bytes) -> Subtrees:
         """Of an artifact_manifest.txt: a relative path a line, line ends of any platform, empty lines left out.
 
-        Raises HostileArchiveError where a line is no path of a folder below the archive's root (so "." is none), and
-        where one subtree is listed twice or lies in another.
+        Raises HostileArchiveError where a line is no path of a folder below the archive's root (so "." is none, and
+        neither is the manifest itself), and where one subtree is listed twice or lies in another.
         """
         try:
             text = data.decode()
@@ -151,6 +155,7 @@ class Subtrees:
             segments = tuple(subtree.split("/"))
             if subtree:
                 fault = "it is listed twice" if segments in found else _segments_fault(subtree, segments)
+                fault = "it is the manifest itself, and no folder" if segments[0] == MANIFEST else fault
                 if fault:
                     raise HostileArchiveError(archive, MANIFEST, f"it lists {quote(subtree)}: {fault}")
                 found[segments] = subtree
@@ -308,7 +313,7 @@ def _segments_fault(name: str, segments: tuple[str, ...]) -> str:
         return f"its name has more than {MAX_NAME_BYTES} bytes"
     if len(segments) > MAX_DEPTH:
         return f"its name has more than {MAX_DEPTH} segments"
-    fault = next((fault for segment in segments if (fault := segment_fault(segment))), "")
+    fault = next((fault for segment in segments if (fault := _segment_fault(segment))), "")
     if fault:
         return fault
     if segments and _DRIVE.match(segments[0]):
@@ -318,6 +323,12 @@ def _segments_fault(name: str, segments: tuple[str, ...]) -> str:
     except LocalFileError as error:
         return error.why
     return ""
+
+
+def _segment_fault(segment: str) -> str:
+    if len(segment.encode("utf-8", "surrogatepass")) > MAX_SEGMENT_BYTES:
+        return f"its name has a segment of more than {MAX_SEGMENT_BYTES} bytes"
+    return segment_fault(segment)
 
 
 def _mode_fault(header: tarfile.TarInfo, kind: Kind) -> str:
@@ -340,7 +351,7 @@ def _link_fault(header: tarfile.TarInfo, kind: Kind, segments: tuple[str, ...]) 
         (not target, "is empty"),
         (target.startswith("/") or bool(_DRIVE.match(target)), "is an absolute path"),
         (len(target.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES, f"has more than {MAX_NAME_BYTES} bytes"),
-        (any(segment_fault(step) for step in steps if step != ".."), "no file can be called"),
+        (any(_segment_fault(step) for step in steps if step != ".."), "no file can be called"),
         (climbs >= len(segments), "leads out of the archive's tree"),
         (".." in steps[climbs:], "has a '..' after a name, and that may be another link"),
     )

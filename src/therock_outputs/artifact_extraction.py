@@ -124,7 +124,9 @@ class _Extraction:
         """Before they are read: content cannot be more than its header says."""
         self._left_bytes -= size_bytes
         if self._left_bytes < 0:
-            raise self._hostile(name, f"with it the archive holds more than {self._max_bytes} bytes")
+            held = f"with it the archive holds more than {self._max_bytes} bytes"
+            rule = f"{held}: raise max_extracted_bytes if you trust it"
+            raise HostileArchiveError(self._archive, name, rule, remedy="Find out who made it, if you do not.")
 
     def _check_manifest_rules(self, member: Member) -> None:
         if not self._needs_manifest:

@@ -144,9 +144,7 @@ def _candidates(selection: Selection, available: Iterable[str]) -> list[ArchiveN
     """What every selector takes but those about targets. File names come first: they may ask for one compression."""
     is_included, is_left_out = _matcher(selection.include_regex), _matcher(selection.exclude_regex)
     filenames = (
-        name
-        for name in available
-        if (not selection.include_regex or is_included(name)) and not is_left_out(name)
+        name for name in available if (not selection.include_regex or is_included(name)) and not is_left_out(name)
     )
     is_asked = _any_of(selection.artifacts)
     is_excluded = _any_of(

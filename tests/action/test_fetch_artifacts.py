@@ -166,4 +166,5 @@ def test_a_bomb_is_refused_before_it_fills_the_disk(runner: FakeRunner) -> None:
     result = runner.run({**INPUTS, "stage": "all", "max_extracted_bytes": "10000000"})
     assert result.exit_code == 6
     assert "stage/zeros" in "".join(result.messages("error"))
+    assert "raise max_extracted_bytes if you trust it" in "".join(result.messages("error"))
     assert [path.name for path in (runner.workspace / "got").iterdir()] == ["blas_lib_gfx1151"]

@@ -166,7 +166,8 @@ def merged_by_hand(runner: FakeRunner, target: Path, *, keeps_subtrees: bool) ->
             if (folder / subtree).is_dir():
                 shutil.copytree(folder / subtree, goal, symlinks=True, dirs_exist_ok=True)
             if keeps_subtrees:
-                (target / f"{subtree}.prebuilt").touch()
+                with (target / f"{subtree}.prebuilt").open("a", encoding="utf-8") as marker:
+                    marker.write(f"{folder.name}\n")
     return entries(target)
 
 

@@ -283,8 +283,9 @@ def test_a_bomb_stops_before_a_byte_of_it_is_written(tmp_path: Path, monkeypatch
 def test_the_bound_counts_content_and_headers_to_the_byte(tmp_path: Path) -> None:
     archive = write_archive(tmp_path / "a.tar.zst", [file("a", bytes(1000)), folder("b"), file("c", bytes(24))])
     total = 1024 + 3 * 512
-    with pytest.raises(HostileArchiveError, match="'c'"):
+    with pytest.raises(HostileArchiveError, match="'c'") as caught:
         extract(archive, tmp_path / "out", most=total - 1)
+    assert "raise max_extracted_bytes if you trust it" in str(caught.value)
     assert extract(archive, tmp_path / "out", most=total).extracted_bytes == 1024
 
 
@@ -495,11 +496,27 @@ def test_a_missing_archive_is_told(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_a_name_too_long_for_the_file_system_is_told_and_leaves_nothing(tmp_path: Path) -> None:
-    archive = write_archive(tmp_path / "a.tar.zst", [file("a" * 300)])
-    with pytest.raises(LocalFileError, match="aaa"):
+@pytest.mark.parametrize("name", ["a" * 256, "a/" + "\u00e9" * 128 + "/b"], ids=["letters", "two bytes each"])
+def test_a_segment_longer_than_any_file_system_s_is_the_archive_s_fault(name: str, tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / "a.tar.zst", [file(name)])
+    with pytest.raises(HostileArchiveError, match="a segment of more than 255 bytes") as caught:
         extract(archive, tmp_path / "out")
+    assert caught.value.member == name
     assert not (tmp_path / "out").exists()
+
+
+def test_a_segment_of_255_bytes_is_honest(tmp_path: Path) -> None:
+    extract(write_archive(tmp_path / "a.tar.zst", [file("a" * 255)]), tmp_path / "out")
+    assert (tmp_path / "out" / ("a" * 255)).is_file()
+
+
+@pytest.mark.parametrize("listed", [archives.MANIFEST, f"{archives.MANIFEST}/x"])
+@pytest.mark.parametrize("layout", ["flatten", "bootstrap"])
+def test_a_manifest_that_lists_itself_is_refused(layout: Layout, listed: str, tmp_path: Path) -> None:
+    archive = write_archive(tmp_path / "a.tar.zst", [manifest("math/stage", listed)])
+    with pytest.raises(HostileArchiveError, match="it is the manifest itself") as caught:
+        extract(archive, tmp_path / "out", layout=layout)
+    assert caught.value.exit_code == 6
 
 
 class CancelAfter(CancelToken):

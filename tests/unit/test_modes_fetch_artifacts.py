@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,7 +29,6 @@ from therock_outputs.paths import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from _therock_utils._errors import OutputsError
     from _therock_utils._transfer_types import ListedObject, StoredBytes
@@ -430,6 +431,57 @@ def test_too_little_room_is_an_error_with_both_numbers_before_anything_is_fetche
         assert f"{needed_bytes:,} bytes" in caught.value.why
         assert f"{free_bytes:,} are free" in caught.value.why
         assert not (workspace / "got").exists()
+
+
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_too_little_room_for_the_cache_alone_is_no_error(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, is_elsewhere: bool
+) -> None:
+    devices = {workspace / "cache": 2 if is_elsewhere else 1}
+    (workspace / "cache").mkdir()
+    usage = shutil.disk_usage(workspace)
+    real = Path.stat
+
+    def stat(path: Path, **options: Any) -> os.stat_result:  # noqa: ANN401 - Path.stat's
+        status = real(path, **options)
+        return os.stat_result((*status[:2], devices.get(path, 1), *status[3:]))
+
+    monkeypatch.setattr(Path, "stat", stat)
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda path: usage._replace(free=0 if path == workspace / "cache" else 10**6)
+    )
+    report = fetch(workspace, artifacts="hip", cache_dir="cache")
+    assert (report.error, names(report)) == (None, ["hip_lib_generic", "hip_run_generic"])
+    warned = [
+        warning for warning in report.warnings if "cache_dir was not used for 2 archives: there is too" in warning
+    ]
+    assert len(warned) == int(is_elsewhere)
+    assert len(_cached(workspace)) == (0 if is_elsewhere else 2)
+
+
+def test_an_archive_of_the_wrong_digest_leaves_no_marker(workspace: Path) -> None:
+    (workspace / STAGED / P / "hip_run_generic.tar.xz").write_bytes(b"other bytes")
+    report = fetch(workspace, artifacts="hip", extract="bootstrap")
+    assert report.exit_code == 6
+    assert set(read_tree(workspace / "got")) == {"stage/lib/libhip.so"}
+    assert "no .prebuilt marker was written, because 1 artifact is missing" in report.warnings
+
+
+def test_an_archive_that_may_not_be_fetched_leaves_no_marker(workspace: Path) -> None:
+    (workspace / STAGED / P / "hip_run_generic.tar.xz.sha256sum").unlink()
+    report = fetch(workspace, artifacts="hip", extract="bootstrap", require_digest="true")
+    assert set(read_tree(workspace / "got")) == {"stage/lib/libhip.so"}
+    assert "no .prebuilt marker was written, because 1 artifact is missing" in report.warnings
+
+
+def test_a_second_fetch_of_other_components_keeps_the_first_s(workspace: Path) -> None:
+    fetch(workspace, artifacts="hip_lib", extract="bootstrap")
+    fetch(workspace, artifacts="hip_run", extract="bootstrap")
+    assert read_tree(workspace / "got") == {
+        "stage/lib/libhip.so": b"hip",
+        "stage/bin/hipcc": b"run",
+        "stage.prebuilt": b"hip_lib_generic\nhip_run_generic\n",
+    }
 
 
 def test_a_cancel_is_a_cancel_and_leaves_nothing_half(workspace: Path) -> None:

@@ -33,9 +33,9 @@ STAGE = "math/stage"
 class Fetch:
     """One fetch: makes an archive of each artifact, extracts it and places it."""
 
-    def __init__(self, output_dir: Path, layout: Layout, archives: Path) -> None:
+    def __init__(self, output_dir: Path, layout: Layout, archives: Path, wanted: Sequence[str]) -> None:
         self.output_dir = output_dir
-        self.placement = Placement(output_dir, layout)
+        self.placement = Placement(output_dir, layout, wanted=wanted)
         self._layout = layout
         self._archives = archives
 
@@ -49,6 +49,11 @@ class Fetch:
             cancel=CancelToken(),
         )
         return self.placement.place(name, extracted)
+
+    def finish(self) -> None:
+        """All of it was placed."""
+        assert self.placement.finish() == {}
+        self.placement.close()
 
     def place_files(self, name: str, files: Mapping[str, bytes], subtree: str = STAGE) -> tuple[str, ...]:
         members = [file(f"{subtree}/{path}", data) for path, data in sorted(files.items())]
@@ -64,8 +69,8 @@ class Fetches:
         self._archives.mkdir()
         self._open: list[Fetch] = []
 
-    def begin(self, layout: Layout) -> Fetch:
-        self._open.append(Fetch(self.output_dir, layout, self._archives))
+    def begin(self, layout: Layout, wanted: Sequence[str] = ()) -> Fetch:
+        self._open.append(Fetch(self.output_dir, layout, self._archives, wanted))
         return self._open[-1]
 
     def close(self) -> None:
@@ -354,12 +359,13 @@ def test_a_merge_that_fails_half_way_says_that_the_tree_is_incomplete(
 def test_bootstrap_puts_subtrees_back_with_a_marker_each(fetches: Fetches) -> None:
     fetch = fetches.begin("bootstrap")
     assert fetch.place("blas_lib_generic", RICH) == ()
-    fetch.placement.close()
+    fetch.finish()
+    marker = b"blas_lib_generic\n"
     assert snapshot(fetches.output_dir) == {
         **below(STAGE, MERGED),
         **below("core/stage/include", {"x.h": ("file", b"header", 0o644, "x.h")}),
-        "math/stage.prebuilt": ("file", b"", 0o644, "math/stage.prebuilt"),
-        "core/stage.prebuilt": ("file", b"", 0o644, "core/stage.prebuilt"),
+        "math/stage.prebuilt": ("file", marker, 0o644, "math/stage.prebuilt"),
+        "core/stage.prebuilt": ("file", marker, 0o644, "core/stage.prebuilt"),
     }
     assert fetch.placement.placed == tuple(
         fetches.output_dir / name for name in ("core/stage", "core/stage.prebuilt", STAGE, f"{STAGE}.prebuilt")
@@ -369,16 +375,137 @@ def test_bootstrap_puts_subtrees_back_with_a_marker_each(fetches: Fetches) -> No
 def test_bootstrap_merges_the_artifacts_of_a_subtree_and_removes_a_former_fetch_s_once(fetches: Fetches) -> None:
     former = fetches.begin("bootstrap")
     former.place_files("blas_lib_generic", {"lib/stale": b"old", "lib/x": b"old"})
-    former.placement.close()
-    fetch = fetches.begin("bootstrap")
+    former.finish()
+    fetch = fetches.begin("bootstrap", ["blas_lib_generic", "blas_run_generic"])
     assert fetch.place_files("blas_lib_generic", {"lib/x": b"1"}) == ()
     assert fetch.place_files("blas_run_generic", {"bin/y": b"2"}) == ()
-    fetch.placement.close()
+    fetch.finish()
     assert read_tree(fetches.output_dir) == {
         f"{STAGE}/lib/x": b"1",
         f"{STAGE}/bin/y": b"2",
-        f"{STAGE}.prebuilt": b"",
+        f"{STAGE}.prebuilt": b"blas_lib_generic\nblas_run_generic\n",
     }
+
+
+def test_bootstrap_keeps_what_a_fetch_of_other_artifacts_brought_and_lists_all_of_them(fetches: Fetches) -> None:
+    wanted = {"blas_lib_generic": {"lib/x": b"1"}, "blas_dev_generic": {"include/y": b"2"}}
+    for name, files in wanted.items():
+        fetch = fetches.begin("bootstrap", [name])
+        assert fetch.place_files(name, files) == ()
+        fetch.finish()
+    both = {
+        f"{STAGE}/lib/x": b"1",
+        f"{STAGE}/include/y": b"2",
+        f"{STAGE}.prebuilt": b"blas_dev_generic\nblas_lib_generic\n",
+    }
+    assert read_tree(fetches.output_dir) == both
+    fetch = fetches.begin("bootstrap", [*wanted])
+    fetch.place_files("blas_lib_generic", {"lib/z": b"3"})
+    fetch.place_files("blas_dev_generic", {"include/y": b"4"})
+    fetch.finish()
+    assert read_tree(fetches.output_dir).keys() == {f"{STAGE}/lib/z", f"{STAGE}/include/y", f"{STAGE}.prebuilt"}
+
+
+MARKERS = {
+    "empty": b"",
+    "a person's": b"built by hand\n",
+    "no text": b"\xff\xfe\n",
+    "cut": b"a_lib_generic",
+    "too big": b"a_lib_generic12345\n" + b"a_lib_generic\n" * 100_000,  # what may be read ends with a line
+}
+
+
+@pytest.mark.parametrize("kind", [*MARKERS, "link", "unreadable"])
+def test_bootstrap_removes_nothing_where_the_marker_is_no_fetch_s(
+    kind: str, fetches: Fetches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tree(fetches.output_dir, {f"{STAGE}/mine": "mine"})
+    marker = fetches.output_dir / f"{STAGE}.prebuilt"
+    if kind == "link":
+        (tmp_path / "list").write_text("a_lib_generic\n")
+        marker.symlink_to(tmp_path / "list")
+    else:
+        marker.write_bytes(MARKERS.get(kind, b"a_lib_generic\n"))
+    if kind == "unreadable":
+        monkeypatch.setattr(Folder, "open_to_read", _refuse_markers)
+    fetch = fetches.begin("bootstrap", ["a_lib_generic"])
+    fetch.place_files("a_lib_generic", {"x": b"1"})
+    fetch.finish()
+    monkeypatch.undo()
+    assert (fetches.output_dir / STAGE / "mine").read_text() == "mine"
+    assert marker.read_text().splitlines()[1:] == ["a_lib_generic"]
+    assert not marker.is_symlink()
+
+
+_open_to_read = Folder.open_to_read
+
+
+def _refuse_markers(folder: Folder, name: str) -> int:
+    if name.endswith(".prebuilt"):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    return _open_to_read(folder, name)
+
+
+def test_bootstrap_never_removes_what_a_person_built_before_the_first_fetch(fetches: Fetches) -> None:
+    write_tree(fetches.output_dir, {f"{STAGE}/mine": "mine"})
+    for wanted in (["a_lib_generic"], ["a_lib_generic", "b_lib_generic"], ["a_lib_generic", "b_lib_generic"]):
+        fetch = fetches.begin("bootstrap", wanted)
+        for name in wanted:
+            fetch.place_files(name, {name: b"1"})
+        fetch.finish()
+        assert (fetches.output_dir / STAGE / "mine").read_text() == "mine"
+    lines = (fetches.output_dir / f"{STAGE}.prebuilt").read_text().splitlines()
+    assert lines[0].startswith("#")
+    assert lines[1:] == ["a_lib_generic", "b_lib_generic"]
+
+
+def test_bootstrap_without_its_end_writes_no_marker_and_leaves_none_of_a_former_fetch(fetches: Fetches) -> None:
+    former = fetches.begin("bootstrap")
+    former.place_files("a_lib_generic", {"x": b"1"})
+    former.place_files("b_lib_generic", {"x": b"1"}, "other/stage")
+    former.finish()
+    fetch = fetches.begin("bootstrap", ["a_lib_generic"])
+    fetch.place_files("a_lib_generic", {"x": b"2"})
+    fetch.placement.close()
+    assert read_tree(fetches.output_dir) == {
+        f"{STAGE}/x": b"2",
+        "other/stage/x": b"1",
+        "other/stage.prebuilt": b"b_lib_generic\n",
+    }
+    assert fetch.placement.placed == (fetches.output_dir / STAGE,)
+
+
+def test_two_fetches_into_one_folder_at_once_leave_one_marker_of_both(fetches: Fetches) -> None:
+    one, two = (fetches.begin("bootstrap", [name]) for name in ("a_lib_generic", "b_lib_generic"))
+    one.place_files("a_lib_generic", {"a": b"1"})
+    two.place_files("b_lib_generic", {"b": b"2"})
+    one.finish()
+    two.finish()
+    found = read_tree(fetches.output_dir)
+    lines = found.pop(f"{STAGE}.prebuilt").decode().splitlines()
+    assert [line for line in lines if not line.startswith("#")] == ["a_lib_generic", "b_lib_generic"]
+    assert found == {f"{STAGE}/a": b"1", f"{STAGE}/b": b"2"}
+
+
+def test_a_marker_that_cannot_be_written_is_an_error_of_its_artifacts_alone(fetches: Fetches) -> None:
+    fetch = fetches.begin("bootstrap", ["a_lib_generic", "b_lib_generic", "c_lib_generic"])
+    fetch.place_files("a_lib_generic", {"a": b"1"})
+    fetch.place_files("b_lib_generic", {"b": b"1"})
+    fetch.place_files("c_lib_generic", {"c": b"1"}, "other/stage")
+    write_tree(fetches.output_dir, {f"{STAGE}.prebuilt/in the way": "1"})
+    errors = fetch.placement.finish()
+    assert errors.keys() == {"a_lib_generic", "b_lib_generic"}
+    assert all("stage.prebuilt" in error.what for error in errors.values())
+    assert (fetches.output_dir / "other/stage.prebuilt").read_text() == "c_lib_generic\n"
+
+
+def test_a_marker_behind_a_link_is_an_error_and_not_written(fetches: Fetches, tmp_path: Path) -> None:
+    fetch = fetches.begin("bootstrap")
+    fetch.place_files("a_lib_generic", {"a": b"1"})
+    (fetches.output_dir / "math").rename(tmp_path / "moved")
+    (fetches.output_dir / "math").symlink_to(tmp_path / "moved")
+    assert fetch.placement.finish().keys() == {"a_lib_generic"}
+    assert read_tree(tmp_path / "moved") == {"stage/a": b"1"}
 
 
 def test_bootstrap_leaves_alone_what_has_no_marker(fetches: Fetches) -> None:
@@ -389,11 +516,12 @@ def test_bootstrap_leaves_alone_what_has_no_marker(fetches: Fetches) -> None:
 
 
 def test_bootstrap_marks_a_listed_subtree_that_the_archive_does_not_have(fetches: Fetches) -> None:
-    write_tree(fetches.output_dir, {"a/stage/stale": "old", "a/stage.prebuilt": ""})
-    fetch = fetches.begin("bootstrap")
-    fetch.place("a_dbg_generic", [manifest("a/stage", "b/stage")])
-    fetch.placement.close()
-    assert read_tree(fetches.output_dir) == {"a/stage.prebuilt": b"", "b/stage.prebuilt": b""}
+    listed = b"a_dbg_generic\n"
+    write_tree(fetches.output_dir, {"a/stage/stale": "old", "a/stage.prebuilt": listed, "b/stage.prebuilt": listed})
+    fetch = fetches.begin("bootstrap", ["a_dbg_generic"])
+    fetch.place("a_dbg_generic", [manifest("a/stage", "b/stage", "c/stage")])
+    fetch.finish()
+    assert read_tree(fetches.output_dir) == {f"{name}/stage.prebuilt": listed for name in "abc"}
 
 
 def test_bootstrap_has_no_marker_while_content_is_missing(fetches: Fetches, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,8 +537,10 @@ def test_bootstrap_has_no_marker_while_content_is_missing(fetches: Fetches, monk
     fetch = fetches.begin("bootstrap")
     for name in ("a_lib_generic", "a_run_generic"):
         fetch.place_files(name, {name: b"1"})
-        assert marker.exists()
     assert seen == [False, False]
+    assert not marker.exists()
+    fetch.finish()
+    assert marker.exists()
 
 
 def test_bootstrap_refuses_a_marker_s_place_that_is_a_folder(fetches: Fetches) -> None:
@@ -426,8 +556,11 @@ def test_bootstrap_replaces_a_marker_that_is_a_link_and_not_where_it_leads(fetch
     victim.write_text("kept")
     (fetches.output_dir / "math").mkdir(parents=True)
     (fetches.output_dir / f"{STAGE}.prebuilt").symlink_to(victim)
-    fetches.begin("bootstrap").place_files("a_lib_generic", {"x": b"1"})
+    fetch = fetches.begin("bootstrap")
+    fetch.place_files("a_lib_generic", {"x": b"1"})
+    fetch.finish()
     assert victim.read_text() == "kept"
+    assert (fetches.output_dir / f"{STAGE}.prebuilt").is_file()
     assert not (fetches.output_dir / f"{STAGE}.prebuilt").is_symlink()
 
 
@@ -435,9 +568,9 @@ def test_bootstrap_follows_no_link_in_a_former_subtree_s_place(fetches: Fetches,
     victim = write_tree(tmp_path / "victim", {"kept": "1"})
     (fetches.output_dir / "math").mkdir(parents=True)
     (fetches.output_dir / STAGE).symlink_to(victim)
-    (fetches.output_dir / f"{STAGE}.prebuilt").touch()
+    (fetches.output_dir / f"{STAGE}.prebuilt").write_text("a_lib_generic\n")
     with pytest.raises(LocalFileError, match="a symbolic link"):
-        fetches.begin("bootstrap").place_files("a_lib_generic", {"x": b"1"})
+        fetches.begin("bootstrap", ["a_lib_generic"]).place_files("a_lib_generic", {"x": b"1"})
     assert read_tree(victim) == {"kept": b"1"}
 
 
@@ -449,7 +582,7 @@ def test_bootstrap_refuses_subtrees_of_two_artifacts_in_each_other(first: str, s
         fetch.place_files("b_lib_generic", {"y": b"2"}, second)
     assert all(f"'{part}'" in str(caught.value) for part in ("a_lib_generic", "b_lib_generic", first, second))
     fetch.placement.close()
-    assert read_tree(fetches.output_dir) == {f"{first}/x": b"1", f"{first}.prebuilt": b""}
+    assert read_tree(fetches.output_dir) == {f"{first}/x": b"1"}
 
 
 # all
@@ -459,10 +592,10 @@ def test_bootstrap_refuses_subtrees_of_two_artifacts_in_each_other(first: str, s
 def test_a_second_fetch_of_the_same_gives_the_same(layout: Layout, fetches: Fetches) -> None:
     trees = []
     for _ in range(2):
-        fetch = fetches.begin(layout)
+        fetch = fetches.begin(layout, ["a_lib_generic", "b_lib_generic"])
         fetch.place("a_lib_generic", RICH)
         assert fetch.place_files("b_lib_generic", {"lib/libx.so.1": b"\x7fELF", "bin/y": b"1"}) == ()
-        fetch.placement.close()
+        fetch.finish()
         trees.append(snapshot(fetches.output_dir))
     assert trees[0] == trees[1]
 
@@ -510,8 +643,8 @@ def test_an_output_dir_may_be_a_link_of_the_user_s(fetches: Fetches, tmp_path: P
     fetches.output_dir.symlink_to(tmp_path / "disk")
     fetch = fetches.begin("bootstrap")
     fetch.place_files("a_lib_generic", {"x": b"1"})
-    fetch.placement.close()
-    assert read_tree(tmp_path / "disk") == {f"{STAGE}/x": b"1", f"{STAGE}.prebuilt": b""}
+    fetch.finish()
+    assert read_tree(tmp_path / "disk") == {f"{STAGE}/x": b"1", f"{STAGE}.prebuilt": b"a_lib_generic\n"}
 
 
 def test_all_descriptors_are_closed_again(fetches: Fetches) -> None:
@@ -539,9 +672,10 @@ def test_without_folder_descriptors_everything_becomes_the_same(
         root.mkdir()
         fetches = Fetches(root)
         for _ in range(2):
-            fetch = fetches.begin(layout)
+            fetch = fetches.begin(layout, ["a_lib_generic", "b_lib_generic"])
             fetch.place("a_lib_generic", RICH)
             fetch.place_files("b_lib_generic", {"lib/libx.so.1": b"other", "bin/y": b"1"})
+            fetch.finish()
             fetches.close()
         trees.append(snapshot(fetches.output_dir))
     assert trees[0] == trees[1]

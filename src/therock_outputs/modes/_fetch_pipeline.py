@@ -19,6 +19,8 @@ from _therock_utils._s3_workers import Lane, run_lanes
 from _therock_utils._transfer_types import DownloadItem, FailedItem, StoredObject
 from _therock_utils.content_types import infer_content_type
 from therock_outputs.artifact_extraction import ExtractedArchive, Placement, extract_archive
+from therock_outputs.modes._archive_cache import CacheError
+from therock_outputs.text_safety import count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from _therock_utils._cancel import CancelToken
     from _therock_utils._transfer_types import DownloadedFile
     from _therock_utils.storage_backend import StorageBackend
+    from _therock_utils.storage_location import StorageLocation
     from therock_outputs.artifact_extraction import Layout
     from therock_outputs.modes._archive_cache import ArchiveCache
     from therock_outputs.modes._fetch_plan import Wanted
@@ -35,17 +38,22 @@ Extract = Literal["extract", "flatten", "bootstrap", "none"]
 
 EXTRACTIONS_AT_ONCE: Final = 4
 _CANCEL_GRACE_SECONDS: Final = 4.0  # a download that hangs takes three of them
-_CACHE_ATTEMPTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where archives go and what becomes of them, as the inputs of these names say."""
+    """Where archives go and what becomes of them, as the inputs of these names say.
+
+    `lost` are the names of artifacts that belong to these, and cannot be fetched. `no_room_in_cache` says why nothing
+    is to be added to the cache, "" where that may be.
+    """
 
     output_dir: Path
     extract: Extract
     cache: ArchiveCache | None
     max_extracted_bytes: int
+    lost: tuple[str, ...] = ()
+    no_room_in_cache: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +81,8 @@ def fetch_all(
     with contextlib.ExitStack() as stack:
         placement = None
         if destination.extract != "none":
-            placement = stack.enter_context(Placement(destination.output_dir, destination.extract))
+            names = {*destination.lost, *(str(item.archive.artifact) for item in wanted)}
+            placement = stack.enter_context(Placement(destination.output_dir, destination.extract, wanted=names))
         return _Pipeline(wanted, destination, backend, placement, cancel).run()
 
 
@@ -101,6 +110,8 @@ class _Pipeline:
         self._places = {item.location: at for at, item in enumerate(wanted)}
         self._output_dir = destination.output_dir
         self._cache = destination.cache
+        self._no_room_in_cache = destination.no_room_in_cache
+        self._lost_count = len(destination.lost)
         self._max_extracted_bytes = destination.max_extracted_bytes
         self._layout: Layout | None = None if destination.extract == "none" else destination.extract
         self._backend = backend
@@ -120,6 +131,7 @@ class _Pipeline:
         self._notices: list[str] = []
         self._made: set[Path] = set()
         self._cached_count = 0
+        self._uncached: dict[StorageLocation, str] = {}  # archives that cannot use the cache, and why
 
     def run(self) -> Outcome:
         threads = min(EXTRACTIONS_AT_ONCE, _processors())
@@ -130,6 +142,7 @@ class _Pipeline:
         )
         cancelled = CancelledError(self._cancel.signal_number)
         with self._lock:  # after a cancel a thread may be left behind
+            self._finish()
             fetched = [self._fetched[at] for at in sorted(self._fetched)]
             failed = [
                 FailedItem(item.name, item.location, self._error(at) or cancelled)
@@ -146,6 +159,30 @@ class _Pipeline:
                 self._cached_count,
             )
 
+    def _finish(self) -> None:
+        """Write the markers, or say that there are none; say what the whole fetch has to be told."""
+        placement = self._placement
+        missing = len(self._wanted) - len(self._fetched) + self._lost_count
+        if placement is not None and placement.has_touched_subtrees:
+            if missing:
+                are = "artifact is" if missing == 1 else "artifacts are"
+                self._warnings.append(f"no .prebuilt marker was written, because {missing:,} {are} missing")
+            else:
+                errors = placement.finish()
+                for at, item in enumerate(self._wanted):
+                    if (error := errors.get(str(item.archive.artifact))) is not None:
+                        del self._fetched[at]
+                        self._failed[at] = error
+        if placement is not None and placement.had_content and self._layout == "flatten" and self._fetched:
+            self._notices.append("output_dir had content already: files of other names stay")
+        reasons = [
+            self._uncached[self._wanted[at].location]
+            for at in sorted(self._fetched)
+            if self._wanted[at].location in self._uncached
+        ]
+        if reasons:
+            self._warnings.append(f"cache_dir was not used for {count(len(reasons), 'archive')}: {reasons[0]}")
+
     def _error(self, at: int) -> OutputsError | None:
         outcome = self._done.get(at)
         return outcome if isinstance(outcome, OutputsError) else self._failed.get(at)
@@ -158,17 +195,34 @@ class _Pipeline:
                 path = self._cache_path(item)
                 if path is not None and os.path.lexists(path):
                     self._jobs.put(partial(self._do, item, partial(self._use_cached, item, path)))
-                else:
-                    items.append(self._download_item(item))
+                    continue
+                if path is not None and self._no_room_in_cache:
+                    self._leave_cache(item, self._no_room_in_cache)
+                items.append(self._download_item(item))
             result = self._backend.download(items, cancel=self._cancel, on_downloaded=self._arrived)
+            again = []
             for failure in result.failed:
-                self._end(self._wanted[self._places[failure.location]], failure.error)
+                item = self._wanted[self._places[failure.location]]
+                if self._cache_path(item) is not None and isinstance(failure.error, LocalFileError):
+                    self._leave_cache(item, _words(failure.error))
+                    again.append(self._download_item(item))
+                else:
+                    self._end(item, failure.error)
+            if again:
+                result = self._backend.download(again, cancel=self._cancel, on_downloaded=self._arrived)
+                for failure in result.failed:
+                    self._end(self._wanted[self._places[failure.location]], failure.error)
         finally:
             self._jobs.put(None)
 
+    def _leave_cache(self, item: Wanted, why: str) -> None:
+        """From now on fetch this archive as if there were no cache."""
+        with self._lock:
+            self._uncached[item.location] = why
+
     def _cache_path(self, item: Wanted) -> Path | None:
         """Where the archive is in the cache, or comes to be; None where it is not to be cached."""
-        if self._cache is None or not item.sha256:
+        if self._cache is None or not item.sha256 or item.location in self._uncached:
             return None
         return self._cache.path_of(item.sha256, item.extension)
 
@@ -183,8 +237,7 @@ class _Pipeline:
             self._add_made(path)
             self._jobs.put(partial(self._do, item, partial(self._use_cached, item, path, is_fresh=True)))
         elif self._layout is None:
-            self._add_made(file.item.target)
-            self._end(item, _Arrived(file.size_bytes, file.sha256))
+            self._end(item, self._use_scratch(item, file))
         else:
             self._jobs.put(partial(self._do, item, partial(self._use_scratch, item, file)))
 
@@ -202,7 +255,10 @@ class _Pipeline:
         self._end(item, outcome)
 
     def _use_scratch(self, item: Wanted, file: DownloadedFile) -> _Arrived:
-        """Extract an archive that nobody keeps, and remove it."""
+        """Extract an archive that nobody keeps, and remove it; where the archive is wanted, it has its place."""
+        if self._layout is None:
+            self._add_made(file.item.target)
+            return _Arrived(file.size_bytes, file.sha256)
         try:
             return _Arrived(file.size_bytes, file.sha256, self._extract(item, file.item.target))
         finally:
@@ -210,23 +266,41 @@ class _Pipeline:
                 file.item.target.unlink()
 
     def _use_cached(self, item: Wanted, path: Path, *, is_fresh: bool = False) -> _Arrived:
-        """Use the cache's file; one of other bytes is removed, and one that is not there (any more) fetched again."""
-        for _ in range(_CACHE_ATTEMPTS):
+        """Use the cache's file; one of other bytes is removed, and one that is not there (any more) fetched again.
+
+        Where the cache cannot be used, whatever is wrong with it, the archive is fetched without it.
+        """
+        try:
             arrived = self._take_from_cache(item, path, is_fresh=is_fresh)
             if arrived is not None:
                 with self._lock:
                     self._cached_count += not is_fresh
                 return arrived
-            result = self._backend.download([self._download_item(item)], cancel=self._cancel)
-            if result.failed:
-                raise result.failed[0].error
-            self._add_made(path)
-            is_fresh = True
-        raise LocalFileError(
-            f"cache_dir does not keep {str(path)!a}",
-            why="it was gone again each time when it was to be used",
-            remedy="Let nothing clear the folder while jobs use it, or leave out cache_dir.",
-        )
+            if not is_fresh:
+                arrived = self._refill(item, path)
+            if arrived is not None:
+                return arrived
+            self._leave_cache(item, f"{str(path)!a} was gone when it was to be used")
+        except CacheError as error:
+            self._leave_cache(item, _words(error))
+        return self._use_scratch(item, self._download(item))
+
+    def _refill(self, item: Wanted, path: Path) -> _Arrived | None:
+        """Fetch into the cache what it has lost, and use that; None where it is gone again. Raises CacheError."""
+        if self._no_room_in_cache:
+            raise CacheError(self._no_room_in_cache)
+        try:
+            self._download(item)
+        except LocalFileError as error:
+            raise CacheError.of(error) from error
+        self._add_made(path)
+        return self._take_from_cache(item, path, is_fresh=True)
+
+    def _download(self, item: Wanted) -> DownloadedFile:
+        result = self._backend.download([self._download_item(item)], cancel=self._cancel)
+        if result.failed:
+            raise result.failed[0].error
+        return result.downloaded[0]
 
     def _take_from_cache(self, item: Wanted, path: Path, *, is_fresh: bool) -> _Arrived | None:
         """Extract or copy the cache's file; None where there is none of the right bytes, which then is removed."""
@@ -246,7 +320,7 @@ class _Pipeline:
             try:
                 return _Arrived(item.size_bytes, item.sha256, self._extract(item, archive))
             except LocalFileError:
-                if os.path.lexists(archive):
+                if os.access(archive, os.R_OK):  # then it is not the cache that is at fault
                     raise
                 return None
 
@@ -326,6 +400,10 @@ class _Pipeline:
                 infer_content_type(item.name),
                 "sha256-single" if item.sha256 else "size-only",
             )
+
+
+def _words(error: OutputsError) -> str:
+    return f"{error.what} ({error.why})" if error.why else error.what
 
 
 def _processors() -> int:

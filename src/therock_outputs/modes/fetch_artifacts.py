@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import shutil
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from _therock_utils._errors import CancelledError, IntegrityError, LocalFileError, NotFoundError, OutputsError
-from _therock_utils._sidecar import MAX_SIDECAR_BYTES, sidecar_name
+from _therock_utils._errors import CancelledError, NotFoundError
+from _therock_utils._sidecar import sidecar_name
 from _therock_utils._transfer_types import FailedItem, StoredObject, UploadResult
 from _therock_utils.content_types import infer_content_type
 from therock_outputs.artifact_selection import choose
 from therock_outputs.modes._archive_cache import ArchiveCache
+from therock_outputs.modes._fetch_checks import check_digests, check_space
 from therock_outputs.modes._fetch_pipeline import Destination, Outcome, fetch_all
 from therock_outputs.modes._fetch_plan import (
     are_producers_done,
-    digest_in,
     gone_archives,
     lacking_of_stage,
     missing_error,
@@ -65,15 +62,6 @@ class _Found:
     lacking: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Checked:
-    """Archives that may be fetched, those that may not, and what to say of the digests."""
-
-    wanted: tuple[Wanted, ...] = ()
-    failed: tuple[FailedItem, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-
 def run(context: Context) -> Report:
     """Fetch what the settings ask for.
 
@@ -91,7 +79,7 @@ def run(context: Context) -> Report:
     if found.contents.is_empty and is_run_empty(backend, single_root(context.target), context.cancel):
         raise explain_empty_run(context, backend)
     warnings = _warnings_of_missing(context, request, found)
-    checked = _check_digests(
+    checked = check_digests(
         context, backend, wanted_archives(found.choice, found.contents, single_root(context.target)), found.contents
     )
     gone = tuple(_gone(context, archive) for archive in gone_archives(request, found.contents, found.choice))
@@ -100,7 +88,8 @@ def run(context: Context) -> Report:
     if context.settings.dry_run:
         outcome = _pretend(checked.wanted)
     else:
-        outcome = _fetch(context, backend, checked.wanted, output_dir)
+        lost = artifact_names(item.location.name for item in (*gone, *checked.failed))
+        outcome = _fetch(context, backend, checked.wanted, output_dir, lost=lost)
     outcome = dataclasses.replace(
         outcome,
         failed=tuple(sorted((*gone, *checked.failed, *outcome.failed), key=lambda item: item.path)),
@@ -174,49 +163,6 @@ def _warnings_of_missing(context: Context, request: Request, found: _Found) -> t
     return ()
 
 
-def _check_digests(
-    context: Context, backend: StorageBackend, wanted: Sequence[Wanted], contents: RunContents
-) -> _Checked:
-    """Read the sidecars that the listing shows."""
-    root = single_root(context.target)
-    names = {item.name: sidecar_name(item.name) for item in wanted}
-    digests: dict[str, str | OutputsError] = {}
-    readable = []
-    for item in wanted:
-        size_bytes = contents.sidecars.get(names[item.name])
-        if size_bytes is None:
-            if context.settings.require_digest:
-                digests[item.name] = NotFoundError(
-                    f"{item.name} has no digest", why=f"there is no {names[item.name]}", remedy=_NO_DIGEST
-                )
-        elif size_bytes > MAX_SIDECAR_BYTES:
-            digests[item.name] = IntegrityError(f"{names[item.name]} is no digest", why=f"it has {size_bytes} bytes")
-        else:
-            readable.append(item)
-    answers = backend.read_all_small([root.artifact(names[item.name]) for item in readable], cancel=context.cancel)
-    digests |= {item.name: digest_in(answer, item) for item, answer in zip(readable, answers, strict=True)}
-    sound, failed, without = [], [], []
-    for item in wanted:
-        digest = digests.get(item.name, "")
-        if isinstance(digest, OutputsError):
-            failed.append(FailedItem(item.name, item.location, digest))
-            continue
-        sound.append(dataclasses.replace(item, sha256=digest))
-        if not digest:
-            without.append(item.name)
-    return _Checked(tuple(sound), tuple(failed), _warning_of_digests(without))
-
-
-_NO_DIGEST: Final = "Store its .sha256sum beside it, or leave out require_digest."
-
-
-def _warning_of_digests(without: Sequence[str]) -> tuple[str, ...]:
-    if not without:
-        return ()
-    have = "has" if len(without) == 1 else "have"
-    return (f"{count(len(without), 'archive')} {have} no .sha256sum, so only sizes are checked: {some_of(without)}",)
-
-
 def _pretend(wanted: Iterable[Wanted]) -> Outcome:
     return Outcome(
         tuple(
@@ -226,7 +172,9 @@ def _pretend(wanted: Iterable[Wanted]) -> Outcome:
     )
 
 
-def _fetch(context: Context, backend: StorageBackend, wanted: Sequence[Wanted], output_dir: Path) -> Outcome:
+def _fetch(
+    context: Context, backend: StorageBackend, wanted: Sequence[Wanted], output_dir: Path, *, lost: Sequence[str]
+) -> Outcome:
     settings = context.settings
     cache_dir = context.workspace.resolve(settings.cache_dir, what="cache_dir") if settings.cache_dir else None
     destination = Destination(
@@ -234,8 +182,9 @@ def _fetch(context: Context, backend: StorageBackend, wanted: Sequence[Wanted], 
         extract=settings.extract,
         cache=ArchiveCache(cache_dir) if cache_dir is not None else None,
         max_extracted_bytes=settings.max_extracted_bytes,
+        lost=tuple(lost),
     )
-    _check_space(wanted, destination)
+    destination = dataclasses.replace(destination, no_room_in_cache=check_space(wanted, destination))
     root = single_root(context.target).root()
     total = size(sum(item.size_bytes for item in wanted))
     if wanted:
@@ -250,35 +199,6 @@ def _fetch(context: Context, backend: StorageBackend, wanted: Sequence[Wanted], 
         notice = f"{outcome.cached_count:,} of {count(len(wanted), 'archive')} came from cache_dir"
         outcome = dataclasses.replace(outcome, notices=(*outcome.notices, notice))
     return outcome
-
-
-def _check_space(wanted: Sequence[Wanted], destination: Destination) -> None:
-    """Raise LocalFileError where a file system has less room than the archives need, and as much again to extract."""
-    needed: defaultdict[int, int] = defaultdict(int)
-    folders: dict[int, Path] = {}
-
-    def need(folder: Path, size_bytes: int) -> None:
-        there = next(path for path in (folder, *folder.parents) if os.path.exists(path))  # noqa: PTH110 - False, too, where it may not be looked at
-        device = there.stat().st_dev
-        needed[device] += size_bytes
-        folders.setdefault(device, there)
-
-    cache = destination.cache
-    for item in wanted:
-        if cache is None or not item.sha256:
-            need(destination.output_dir, item.size_bytes)
-        elif not cache.has(cache.path_of(item.sha256, item.extension)):
-            need(cache.folder, item.size_bytes)
-        if destination.extract != "none" or (cache is not None and item.sha256):
-            need(destination.output_dir, item.size_bytes)
-    for device, size_bytes in needed.items():
-        free_bytes = shutil.disk_usage(folders[device]).free
-        if free_bytes < size_bytes:
-            raise LocalFileError(
-                f"there is too little room in {str(folders[device])!a}",
-                why=f"{size_bytes:,} bytes are needed at least, and {free_bytes:,} are free",
-                remedy="Free some space there, or choose folders on another file system.",
-            )
 
 
 def _report(context: Context, output_dir: Path, outcome: Outcome, *, missing: Sequence[str] = ()) -> Report:
