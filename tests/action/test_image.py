@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fakes.runner import PROJECT, FakeRunner, image_launcher
+from fakes.trees import write_tree
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,6 +69,37 @@ def test_files_are_staged_in_the_shared_workspace(runner: FakeRunner) -> None:
     result = runner.run(inputs)
     assert result.exit_code == 0, result.log
     assert [path.name for path in (runner.workspace / "staged").rglob("rocBLAS_build.log")] == ["rocBLAS_build.log"]
+
+
+def test_artifacts_go_round_in_the_container_and_belong_to_the_workspaces_owner(runner: FakeRunner) -> None:
+    write_tree(
+        runner.workspace / "build/artifacts/blas_run_gfx1151",
+        {"artifact_manifest.txt": "rocBLAS/stage\n", "rocBLAS/stage/bin/bench-5.1": "#!/bin/sh\n"},
+    )
+    program = runner.workspace / "build/artifacts/blas_run_gfx1151/rocBLAS/stage/bin/bench-5.1"
+    program.chmod(0o755)
+    program.with_name("bench").symlink_to(program.name)
+    if os.geteuid() == 0:
+        os.chown(runner.workspace, 1234, 1234)
+    stored = runner.run({"mode": "upload-artifacts", "staging_dir": "out"})
+    assert stored.exit_code == 0, stored.log
+    fetched = runner.run(
+        {
+            "mode": "fetch-artifacts",
+            "staging_dir": "out",
+            "include_regex": "^blas_",
+            "extract": "flatten",
+            "output_dir": str(runner.workspace / "rocm"),
+        }
+    )
+    assert fetched.exit_code == 0, fetched.log
+    assert json.loads(fetched.outputs["artifacts"]) == json.loads(stored.outputs["artifacts"]) == ["blas_run_gfx1151"]
+    folder = runner.workspace / fetched.outputs["download_path"] / "bin"
+    assert (folder / "bench").readlink().name == "bench-5.1"
+    assert os.access(folder / "bench-5.1", os.X_OK)
+    assert (folder / "bench-5.1").stat().st_uid == folder.stat().st_uid == runner.workspace.stat().st_uid
+    checked = runner.run({"mode": "verify", "staging_dir": "out"})
+    assert (checked.exit_code, checked.outputs["verified"]) == (0, "true"), checked.log
 
 
 @pytest.mark.parametrize(
