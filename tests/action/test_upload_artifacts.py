@@ -334,8 +334,8 @@ def test_without_a_topology_everything_is_taken(make: Job, inputs: dict[str, str
     result = make().run({**INPUTS, **inputs})
     assert result.succeeded, result.log
     assert listed(result) == named(ARCHIVES)
-    assert ("there is no topology BUILD_TOPOLOGY.toml" in result.log) == (inputs.get("stage") == "math-libs")
-    assert warnings(result) == []
+    told = ["there is no topology BUILD_TOPOLOGY.toml" in warning for warning in warnings(result)]
+    assert told == ([True] if inputs.get("stage") == "math-libs" else [])
 
 
 def test_of_a_directory_and_an_archive_of_one_artifact_the_directory_counts(make: Job) -> None:
