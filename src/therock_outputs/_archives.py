@@ -1,7 +1,8 @@
-"""What every archive writer needs: compressors whose bytes do not depend on the machine, and an exact reader."""
+"""What archives need: compressors whose bytes do not depend on the machine, an exact reader, the number of cores."""
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import IO, TYPE_CHECKING, Final, Protocol
 
@@ -10,6 +11,13 @@ if TYPE_CHECKING:
 
 ZSTD_LEVEL: Final = 3
 XZ_PRESET: Final = 6
+
+
+def usable_cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class Compressor(Protocol):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from _therock_utils.storage_backend import StorageBackend
     from therock_outputs.context import Context
+    from therock_outputs.ownership import Adoption
     from therock_outputs.report import Report
     from therock_outputs.settings import Settings
 
@@ -76,9 +77,8 @@ def run(arguments: Sequence[str], runner: Runner, cancel: CancelToken) -> int:
             raise
         for line in render_console(report):
             runner.say(line)
-    files = _made_files(report, context.staging_dir)
     for adoption in adoptions:
-        adoption.adopt(path for path in files if adoption.is_about(path))
+        adoption.adopt(_made_files(report, context.staging_dir, adoption))
     return _deliver(report, context, runner)
 
 
@@ -107,18 +107,16 @@ def _written_folders(context: Context) -> Iterable[Path]:
             yield context.workspace.resolve(value, what=name)
 
 
-def _made_files(report: Report, staging_dir: Path | None) -> list[Path]:
-    """What the run wrote on this machine: staged objects, its record, and what it made elsewhere, with all below."""
-    made: list[Path] = []
+def _made_files(report: Report, staging_dir: Path | None, adoption: Adoption) -> Iterable[Path]:
+    """What the run wrote that `adoption` is about: staged objects, its record, and what it made, with all below."""
     if staging_dir is not None and report.verb in {"stored", "copied"}:
-        made += [item.location.local_path(staging_dir) for item in report.result.stored]
+        yield from filter(adoption.is_about, (item.location.local_path(staging_dir) for item in report.result.stored))
     if staging_dir is not None and report.record is not None:
-        made.append(report.record.local_path(staging_dir))
-    for path in report.made:
-        made.append(path)
+        yield from filter(adoption.is_about, [report.record.local_path(staging_dir)])
+    for path in filter(adoption.is_about, report.made):
+        yield path
         for folder, folders, names in os.walk(path):  # follows no link
-            made += [Path(folder, name) for name in (*folders, *names)]
-    return made
+            yield from (Path(folder, name) for name in (*folders, *names))
 
 
 class _LogHandler(logging.Handler):

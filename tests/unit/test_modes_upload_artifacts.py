@@ -65,7 +65,7 @@ def artifacts(report: Report) -> list[str]:
 @pytest.fixture(autouse=True)
 def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two cores, whatever the machine has."""
-    monkeypatch.setattr(_artifact_pipeline, "_usable_cores", lambda: 2)
+    monkeypatch.setattr(_artifact_pipeline, "usable_cores", lambda: 2)
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_each_archive_is_removed_as_soon_as_it_is_stored(tmp_path: Path, scratch
 
 def test_a_machines_cores_decide_how_many_archives_are_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def making(cores: int, compression: Any, count: int = 99) -> tuple[int, int]:  # noqa: ANN401 - a literal
-        monkeypatch.setattr(_artifact_pipeline, "_usable_cores", lambda: cores)
+        monkeypatch.setattr(_artifact_pipeline, "usable_cores", lambda: cores)
         made = Making.on_this_machine(compression, None, count=count)
         return made.at_once, made.workers
 
@@ -385,7 +385,7 @@ def test_the_workers_of_an_archive_are_those_that_the_machine_has(
         return make(level=level, workers=workers)
 
     monkeypatch.setattr(artifact_archive, "zstd_compressor", note)
-    monkeypatch.setattr(_artifact_pipeline, "_usable_cores", lambda: 96)
+    monkeypatch.setattr(_artifact_pipeline, "usable_cores", lambda: 96)
     write_tree(tmp_path, many(1))
     upload(tmp_path)
     upload(tmp_path, compression_level=1)

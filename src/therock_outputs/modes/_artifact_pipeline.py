@@ -8,7 +8,6 @@ Memory at zstd's level 3: about 26 MB an archive under way and 13 MB for each of
 from __future__ import annotations
 
 import math
-import os
 import threading
 import time
 from collections import deque
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from _therock_utils._cancel import CancelToken
 from _therock_utils._errors import CancelledError, OutputsError
+from therock_outputs._archives import usable_cores
 from therock_outputs.artifact_archive import MAX_WORKERS, WrittenArchive, write_artifact_archive
 from therock_outputs.text_safety import size
 
@@ -47,7 +47,7 @@ class Making:
     @classmethod
     def on_this_machine(cls, compression: Compression, level: int | None, *, count: int) -> Making:
         """What keeps all cores busy with `count` archives. One that takes long is then seldom left to the end alone."""
-        cores = _usable_cores()
+        cores = usable_cores()
         if compression == "xz":  # its library has no threads
             return cls(compression, level, at_once=max(1, min(cores, 8, count)), workers=1)
         at_once = max(1, min(4, max(2, cores // 4), count))
@@ -185,9 +185,3 @@ class _Stop(CancelToken):
     def check(self) -> None:
         if self.cancelled:
             raise CancelledError(self._outer.signal_number)
-
-
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -20,7 +20,7 @@ from _therock_utils.artifact_names import SIDECAR_EXTENSION, ArchiveName, Artifa
 from therock_outputs.artifact_selection import choose, make_selection
 from therock_outputs.modes._build_tree import FOLDER, BuildTree, if_missing
 from therock_outputs.modes._plan import PlannedPart
-from therock_outputs.modes._selectors import ALL_STAGES, DEFAULT_TOPOLOGY, topology_of
+from therock_outputs.modes._selectors import ALL_STAGES, DEFAULT_TOPOLOGY, topology_if_there
 from therock_outputs.text_safety import count, visible
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class StageArtifacts:
         settings = context.settings
         if settings.stage in {"", ALL_STAGES}:
             return cls()
-        topology = topology_of(context, is_needed=False)
+        topology = topology_if_there(context)
         if topology is None:
             return cls(
                 warning=f"there is no topology {DEFAULT_TOPOLOGY} in the workspace: all artifacts are taken, whichever "

@@ -9,7 +9,14 @@ from _therock_utils._errors import InputError, NotFoundError
 from _therock_utils.artifact_names import GENERIC, ArchiveName, ArtifactName
 from therock_outputs.artifact_selection import Choice, Selection, choose
 from therock_outputs.mode_names import Mode
-from therock_outputs.modes._selectors import ALL_STAGES, check_selectors, selection_of, some_of, there_is, topology_of
+from therock_outputs.modes._selectors import (
+    ALL_STAGES,
+    check_selectors,
+    selection_of,
+    some_of,
+    there_is,
+    topology_if_there,
+)
 from therock_outputs.text_safety import visible
 
 if TYPE_CHECKING:
@@ -73,7 +80,7 @@ def read_request(context: Context, *, platform: str) -> Request:
     takes_all = ALL_STAGES in stages
     topology = None
     if stages and not takes_all:
-        topology = topology_of(context, is_needed=False)
+        topology = topology_if_there(context)
         if topology is not None:
             topology.produced_by(stages, platform=platform)  # an unknown stage is told before anything is listed
     selection, notices = selection_of(settings)

@@ -15,7 +15,7 @@ from _therock_utils._sidecar import MAX_SIDECAR_BYTES
 from _therock_utils._transfer_types import FailedItem, ObjectFacts, StoredBytes, StoredObject, UploadResult
 from _therock_utils.artifact_names import SIDECAR_EXTENSION
 from therock_outputs.modes._copy_conflicts import Unit, overshadowed, plan_copies
-from therock_outputs.modes._fetch_plan import read_listing
+from therock_outputs.modes._fetch_plan import list_run
 from therock_outputs.modes._selectors import some_of
 from therock_outputs.rewording import reworded
 from therock_outputs.text_safety import count
@@ -41,12 +41,6 @@ class Copied:
     warnings: tuple[str, ...] = ()
 
 
-def list_run(context: Context, backend: StorageBackend, root: WorkflowOutputRoot) -> RunContents:
-    """The archives and sidecars of a run. Raises as `list_folder` does."""
-    listed = backend.list_folder(root.root(), cancel=context.cancel)
-    return read_listing((entry.location.name, entry.size_bytes) for entry in listed)
-
-
 def copy_archives(
     context: Context,
     backend: StorageBackend,
@@ -64,7 +58,7 @@ def copy_archives(
     """
     settings = context.settings
     copier = _Copier(context, backend, source, destination)
-    there = list_run(context, backend, destination)
+    there = list_run(backend, destination, context.cancel)
     units = copier.read_units(archives, contents)
     plan = plan_copies(
         units,

@@ -18,6 +18,7 @@ from _therock_utils._errors import CancelledError, LocalFileError, OutputsError
 from _therock_utils._s3_workers import Lane, run_lanes
 from _therock_utils._transfer_types import DownloadItem, FailedItem, StoredObject
 from _therock_utils.content_types import infer_content_type
+from therock_outputs._archives import usable_cores
 from therock_outputs.artifact_extraction import ExtractedArchive, Placement, extract_archive
 from therock_outputs.modes._archive_cache import CacheError
 from therock_outputs.text_safety import count
@@ -134,7 +135,7 @@ class _Pipeline:
         self._uncached: dict[StorageLocation, str] = {}  # archives that cannot use the cache, and why
 
     def run(self) -> Outcome:
-        threads = min(EXTRACTIONS_AT_ONCE, _processors())
+        threads = min(EXTRACTIONS_AT_ONCE, usable_cores())
         run_lanes(
             [Lane([self._feed], 1), Lane(iter(self._jobs.get, None), threads)],
             cancel=self._cancel,
@@ -404,9 +405,3 @@ class _Pipeline:
 
 def _words(error: OutputsError) -> str:
     return f"{error.what} ({error.why})" if error.why else error.what
-
-
-def _processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

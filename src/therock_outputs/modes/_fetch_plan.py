@@ -26,7 +26,9 @@ from therock_outputs.text_safety import visible
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from _therock_utils._cancel import CancelToken
     from _therock_utils._transfer_types import StoredBytes
+    from _therock_utils.storage_backend import StorageBackend
     from _therock_utils.storage_location import StorageLocation
     from _therock_utils.workflow_outputs import WorkflowOutputRoot
     from therock_outputs.artifact_selection import Choice
@@ -95,13 +97,18 @@ def read_request(context: Context) -> Request:
     topology: Topology | None = None
     needed: tuple[TopologyArtifact, ...] | None = None
     if stages and ALL_STAGES not in stages:
-        topology = topology_of(context, is_needed=True)
-        assert topology is not None, "it is needed"  # noqa: S101 - for the type checker
+        topology = topology_of(context)
         needed = topology.inbound_of(stages, platform=single_root(context.target).platform)
     names = None if needed is None else [artifact.name for artifact in needed]
     selection, notices = selection_of(settings, names=names, by_file_name=True)
     by_name = needed is None or bool(settings.artifacts or settings.include_regex)
     return Request(selection, notices, stages, topology, needed, asks_by_name=by_name)
+
+
+def list_run(backend: StorageBackend, root: WorkflowOutputRoot, cancel: CancelToken) -> RunContents:
+    """The archives and sidecars of a run. Raises as `list_folder` does."""
+    listed = backend.list_folder(root.root(), cancel=cancel)
+    return read_listing((entry.location.name, entry.size_bytes) for entry in listed)
 
 
 def read_listing(objects: Iterable[tuple[str, int]]) -> RunContents:

@@ -22,6 +22,7 @@ from _therock_utils.s3_buckets import (
     select_bucket,
 )
 from _therock_utils.workflow_outputs import WorkflowOutputRoot
+from therock_outputs.modes._selectors import check_staging_dir
 from therock_outputs.run_target import PLATFORMS, single_root
 from therock_outputs.text_safety import count
 
@@ -53,14 +54,10 @@ def explain_empty_run(context: Context, backend: StorageBackend) -> NotFoundErro
     Looks at every other place, one listing request each. Raises CancelledError; no other error of a look hides the
     answer.
     """
+    check_staging_dir(context)
     root = single_root(context.target)
     staged = context.staging_dir is not None
     places = other_places(root, context.settings, only_platforms=staged)
-    if context.staging_dir is not None and not context.staging_dir.is_dir():
-        shown = context.workspace.shown(context.staging_dir)
-        raise NotFoundError(
-            f"there is no folder {shown}", remedy="Check staging_dir: it is the folder that was stored into."
-        )
     context.say(f"there is nothing under {root.root().s3_uri}: looking for the run elsewhere")
     found, unknown = _look(places, backend, context.cancel)
     where = str(root.root().local_path(context.staging_dir)) if context.staging_dir is not None else root.root().s3_uri

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from _therock_utils._errors import InputError
+from _therock_utils._errors import InputError, NotFoundError
 from _therock_utils.artifact_names import ArchiveName
 from therock_outputs.artifact_selection import make_selection
 from therock_outputs.text_safety import count
@@ -13,6 +13,7 @@ from therock_outputs.topology import load_topology
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from _therock_utils._cancel import CancelToken
     from _therock_utils.storage_backend import StorageBackend
@@ -69,16 +70,28 @@ def selection_of(
     )
 
 
-def topology_of(context: Context, *, is_needed: bool) -> Topology | None:
-    """The build's topology; None where none was named, the default one is not there, and it is not `is_needed`.
+def topology_of(context: Context) -> Topology:
+    """The build's topology. Raises InputError for one that is not there, or malformed."""
+    return load_topology(_topology_path(context))
 
-    Raises InputError for one that is not there otherwise, or malformed.
-    """
-    given = context.settings.topology
-    path = context.workspace.resolve(given or DEFAULT_TOPOLOGY, what="topology")
-    if not (given or is_needed or os.path.lexists(path)):
+
+def topology_if_there(context: Context) -> Topology | None:
+    """The build's topology; None where none was named and the default one is not there. Raises as `topology_of`."""
+    if not (context.settings.topology or os.path.lexists(_topology_path(context))):
         return None
-    return load_topology(path)
+    return topology_of(context)
+
+
+def _topology_path(context: Context) -> Path:
+    return context.workspace.resolve(context.settings.topology or DEFAULT_TOPOLOGY, what="topology")
+
+
+def check_staging_dir(context: Context) -> None:
+    """Raise NotFoundError where the staging folder is not there: mostly its name is wrong, and no run is to blame."""
+    folder = context.staging_dir
+    if folder is not None and not folder.is_dir():
+        what = f"there is no folder {context.workspace.shown(folder)}"
+        raise NotFoundError(what, remedy="Check staging_dir: it is the folder that was stored into.")
 
 
 def is_run_empty(backend: StorageBackend, root: WorkflowOutputRoot, cancel: CancelToken) -> bool:

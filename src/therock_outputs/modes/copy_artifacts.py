@@ -19,7 +19,8 @@ from therock_outputs.modes._copy_plan import (
     stages_by_records,
     stages_by_topology,
 )
-from therock_outputs.modes._copying import Copied, copy_archives, list_run
+from therock_outputs.modes._copying import Copied, copy_archives
+from therock_outputs.modes._fetch_plan import list_run
 from therock_outputs.modes._other_places import explain_empty_run
 from therock_outputs.modes._pages import server_writes_pages
 from therock_outputs.modes._selectors import DEFAULT_TOPOLOGY, artifact_names, is_run_empty, some_of
@@ -67,7 +68,7 @@ def run(context: Context) -> Report:
     check_roots(source, destination, is_staged=context.staging_dir is not None)
     uploader = Uploader(context)
     backend = uploader.backend
-    contents = list_run(context, backend, source)
+    contents = list_run(backend, source, context.cancel)
     if contents.is_empty and is_run_empty(backend, source, context.cancel):
         raise _explain_empty_source(context, backend, source_target)
     stages, warnings = _stages(context, backend, request, contents, source_target)

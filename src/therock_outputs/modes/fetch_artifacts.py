@@ -19,8 +19,8 @@ from therock_outputs.modes._fetch_plan import (
     are_producers_done,
     gone_archives,
     lacking_of_stage,
+    list_run,
     missing_error,
-    read_listing,
     read_request,
     stage_words,
     targets_without_archives,
@@ -136,8 +136,7 @@ def _find(context: Context, request: Request, backend: StorageBackend) -> _Found
     seen: list[tuple[ArchiveName, ...]] = []
 
     def look() -> tuple[_Found, str]:
-        listed = backend.list_folder(root.root(), cancel=cancel)
-        contents = read_listing((entry.location.name, entry.size_bytes) for entry in listed)
+        contents = list_run(backend, root, cancel)
         choice = choose(request.selection, contents.archives)
         lacking = unsettled = ""
         if waits:

@@ -7,7 +7,6 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from _therock_utils._errors import NotFoundError
 from _therock_utils._transfer_types import StoredObject, UploadResult
 from _therock_utils.content_types import infer_content_type
 from _therock_utils.s3_buckets import parse_release_type
@@ -15,6 +14,7 @@ from therock_outputs.modes._find_runs import RunSource
 from therock_outputs.modes._find_search import RunSearch
 from therock_outputs.modes._find_wants import read_wants, some_words
 from therock_outputs.modes._pages import server_writes_pages
+from therock_outputs.modes._selectors import check_staging_dir
 from therock_outputs.report import Part, Report, Table
 from therock_outputs.text_safety import count
 
@@ -52,21 +52,13 @@ def run(context: Context) -> Report:
     wants, notices = read_wants(context.settings)
     source = RunSource(context)
     if not context.settings.wait_seconds:
-        _check_folder(context)
+        check_staging_dir(context)
     search = RunSearch(context, source, wants, context.open_backend())
     findings = search.find()
     if not findings.holdings:
-        _check_folder(context)
+        check_staging_dir(context)
     notices = (*notices, *source.notices, *_notices(context, source, findings))
     return _report(context, source, search, findings, notices)
-
-
-def _check_folder(context: Context) -> None:
-    """A staging folder that is not there says nothing about any run: mostly its name is wrong."""
-    folder = context.staging_dir
-    if folder is not None and not folder.is_dir():
-        what = f"there is no folder {context.workspace.shown(folder)}"
-        raise NotFoundError(what, remedy="Check staging_dir: it is the folder that was stored into.")
 
 
 def _report(
