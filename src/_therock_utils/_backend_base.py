@@ -1,8 +1,9 @@
 """The interface of every storage backend, and what is the same in all of them.
 
-A backend implements `upload`, `copy`, `download`, `read_all_small` and `describe`, which report each object's failure
-as data, and `list_objects`, `list_folder`, `find`, `read_small` and `replace`, which raise. The short calls of the
-specification (`upload_file`, `upload_directory`, ...) are built on them here and raise.
+A backend implements `upload`, `copy`, `download`, `read_all_small`, `replace_all` and `describe`, which report each
+object's failure as data, and `list_objects`, `list_folder`, `find`, `read_small`, `replace`, `remove` and
+`put_folder_document`, which raise. The short calls of the specification (`upload_file`, `upload_directory`, ...) are
+built on them here and raise.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         ObjectFacts,
         OnConflict,
         Origin,
+        Replacement,
         StoredBytes,
         StoredObject,
         UploadResult,
@@ -62,7 +64,8 @@ class StorageBackend(ABC):
         """Everything below `location`, recursively, streamed in key order.
 
         By whole segments: below `12345-linux` is nothing of `12345-linux2`, and nor is an object of that very key.
-        A location with nothing below it gives nothing. Raises an OutputsError where listing is refused or fails, and
+        A location with nothing below it gives nothing. Keys with a slash at their end, which stand for a folder
+        (`put_folder_document`), are no objects here. Raises an OutputsError where listing is refused or fails, and
         CancelledError within about a second of a cancel, also while a request hangs.
         """
 
@@ -146,6 +149,35 @@ class StorageBackend(ABC):
     ) -> StoredObject:
         """Store `data` only where no object has that key. Raises as `replace` does."""
         return self.replace(location, data, content_type, etag="", cancel=cancel)
+
+    @abstractmethod
+    def replace_all(
+        self, items: Sequence[Replacement], *, cancel: CancelToken | None = None
+    ) -> tuple[StoredObject | OutputsError, ...]:
+        """What `replace` gives or raises for each item, in the order asked for.
+
+        Never raises for one object, nor when `cancel` is set: what was not stored by then, or is not known to be, has
+        CancelledError. Raises InputError where two items have one location, or one has no key.
+        """
+
+    @abstractmethod
+    def remove(self, location: StorageLocation, *, etag: str, cancel: CancelToken | None = None) -> None:
+        """Delete the object only where it still is the one that `read_small` gave `etag` for.
+
+        Raises ConflictError where it is another one; one that is not there is no error. Raises an OutputsError where
+        that is refused or fails, and CancelledError as `list_objects` does; whether it is deleted is not known then.
+        """
+
+    @abstractmethod
+    def put_folder_document(
+        self, folder: StorageLocation, data: bytes, content_type: str, *, cancel: CancelToken | None = None
+    ) -> bool:
+        """Store what a web client gets at the folder's own URL with a slash at its end, whatever is there.
+
+        On S3 that is the object with the key `{folder}/`; no listing shows it while something lies below the folder,
+        and no other call knows it. False, with nothing done, in a staging directory: there a web server shows
+        `index.html` by itself. Raises as `remove` does; a dry run writes nothing.
+        """
 
     @abstractmethod
     def download(

@@ -15,23 +15,20 @@ from _therock_utils._errors import (
     CancelledError,
     ConflictError,
     IntegrityError,
-    LocalFileError,
     NotFoundError,
     OutputsError,
 )
-from _therock_utils._files import kind_fault
 from _therock_utils._folder import (
     BlockedPathError,
     Folder,
     NewFile,
-    check_names,
     local_file_error,
 )
-from _therock_utils._folder_lock import exclusive
 from _therock_utils._keys import quote
 from _therock_utils._local_batch import Batch
+from _therock_utils._local_files import StagingFiles, check_is_file, digest, split_key
 from _therock_utils._local_listing import list_below, list_directly_in, listed_object
-from _therock_utils._source_file import BytesSource, SkipFileError, SourceFile
+from _therock_utils._source_file import BytesSource, SourceFile
 from _therock_utils._transfer_types import (
     SMALL_OBJECT_LIMIT_BYTES,
     Conflict,
@@ -46,10 +43,9 @@ from _therock_utils._transfer_types import (
 from _therock_utils.content_types import infer_content_type
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from _therock_utils._transfer_types import DownloadItem, ListedObject, OnConflict, Origin, UploadItem
+    from _therock_utils._transfer_types import DownloadItem, ListedObject, OnConflict, Origin, Replacement, UploadItem
     from _therock_utils.storage_location import StorageLocation
 
 _T = TypeVar("_T")
@@ -65,6 +61,7 @@ class LocalStorageBackend(StorageBackend):
 
     def __init__(self, staging_dir: Path, *, dry_run: bool = False) -> None:
         self._staging_dir = Path(staging_dir)
+        self._files = StagingFiles(self._staging_dir)
         self._dry_run = dry_run
 
     def upload(
@@ -87,7 +84,7 @@ class LocalStorageBackend(StorageBackend):
         batch = Batch(cancel)
         for item in items:
             step = partial(self._upload_one, item, on_conflict, batch.conflicts, cancel)
-            batch.store(item.label, item.destination, self._path(item.destination), step)
+            batch.store(item.label, item.destination, self._files.path(item.destination), step)
         return batch.result()
 
     def list_objects(self, location: StorageLocation, *, cancel: CancelToken | None = None) -> Iterator[ListedObject]:
@@ -104,9 +101,9 @@ class LocalStorageBackend(StorageBackend):
         location: StorageLocation,
         cancel: CancelToken | None,
     ) -> Iterator[ListedObject]:
-        path = self._path(location)
+        path = self._files.path(location)
         try:
-            with self._folder(location.relative_path):
+            with self._files.folder(location.relative_path):
                 pass  # no symbolic link is on the way
             for listed in walk(self._staging_dir, location):
                 if cancel is not None:
@@ -124,10 +121,10 @@ class LocalStorageBackend(StorageBackend):
         """See StorageBackend. Raises BlockedPathError where a link or something special lies there or on the way."""
         if cancel is not None:
             cancel.check()
-        folder_path, name = _split(location)
-        path = self._path(location)
+        folder_path, name = split_key(location)
+        path = self._files.path(location)
         try:
-            with self._folder(folder_path) as folder:
+            with self._files.folder(folder_path) as folder:
                 status = folder.lookup(name)
         except FileNotFoundError:
             return None
@@ -139,7 +136,7 @@ class LocalStorageBackend(StorageBackend):
             raise local_file_error(path, "looked at", error) from error
         if status is None or stat.S_ISDIR(status.st_mode):
             return None
-        _check_is_file(path, status)
+        check_is_file(path, status)
         return listed_object(location, status)
 
     def copy(
@@ -154,15 +151,15 @@ class LocalStorageBackend(StorageBackend):
         batch = Batch(cancel)
         for source, destination in pairs:
             step = partial(self._copy_one, source, destination, cancel)
-            batch.store(source.relative_path, destination, self._path(destination), step)
+            batch.store(source.relative_path, destination, self._files.path(destination), step)
         return batch.result()
 
     def read_small(self, location: StorageLocation, *, cancel: CancelToken | None = None) -> StoredBytes | None:
         """See StorageBackend. The etag is the SHA-256 of the bytes."""
         try:
-            with self._open_object(location) as file:
+            with self._files.open(location) as file:
                 if file.size_bytes > SMALL_OBJECT_LIMIT_BYTES:
-                    raise too_large(str(self._path(location)), file.size_bytes)
+                    raise too_large(str(self._files.path(location)), file.size_bytes)
                 data = b"".join(file.chunks(cancel))
         except NotFoundError:
             return None
@@ -188,8 +185,8 @@ class LocalStorageBackend(StorageBackend):
 
     def _describe(self, location: StorageLocation, cancel: CancelToken | None) -> ObjectFacts | None:
         try:
-            with self._open_object(location) as file:
-                sha256 = _digest(file.chunks(cancel))
+            with self._files.open(location) as file:
+                sha256 = digest(file.chunks(cancel))
                 return ObjectFacts(location, file.size_bytes, sha256, infer_content_type(location.relative_path))
         except NotFoundError:
             return None
@@ -206,48 +203,53 @@ class LocalStorageBackend(StorageBackend):
         """See StorageBackend. Exclusive among processes that share the staging directory and use this call."""
         cancel = cancel or CancelToken()
         cancel.check()
-        path = self._path(location)
-        check_destinations([location])
-        check_names(path, location.relative_path.split("/"))
+        check_keys([location])
         if self._dry_run:
-            self._check_version(location, etag, cancel)
+            self._files.check_name(location)
+            self._files.check_version(location, etag, cancel)
         else:
-            try:
-                self._replace(location, data, etag, cancel)
-            except FileExistsError as error:
-                raise _exists(location) from error
-            except FileNotFoundError as error:
-                raise _changed(location, "it is gone") from error
-            except OSError as error:
-                raise local_file_error(path, "written", error) from error
+            self._files.replace(location, data, etag, cancel)
         content_type = content_type or infer_content_type(location.relative_path)
         return self._stored(location, len(data), hashlib.sha256(data).hexdigest(), content_type)
 
-    def _replace(self, location: StorageLocation, data: bytes, etag: str, cancel: CancelToken) -> None:
-        folder_path, name = _split(location)
-        with (
-            self._folder(folder_path, create=not etag) as folder,
-            exclusive(folder, cancel),
-            NewFile(folder) as new_file,
-        ):
-            new_file.write(data)
-            if etag:
-                self._check_version(location, etag, cancel)
-                new_file.publish(name)
+    def replace_all(
+        self, items: Sequence[Replacement], *, cancel: CancelToken | None = None
+    ) -> tuple[StoredObject | OutputsError, ...]:
+        """See StorageBackend; one after another, each as `replace` stores it."""
+        check_destinations([item.location for item in items], across_buckets=True)
+        outcomes: list[StoredObject | OutputsError] = []
+        for item in items:
+            try:
+                stored = self.replace(item.location, item.data, item.content_type, etag=item.etag, cancel=cancel)
+            except OutputsError as error:
+                outcomes.append(error)
             else:
-                new_file.publish_new(name)
+                outcomes.append(stored)
+        return tuple(outcomes)
 
-    def _check_version(self, location: StorageLocation, etag: str, cancel: CancelToken) -> None:
-        """Raise ConflictError where the object is not the one of `etag`; where there is one, if `etag` is ""."""
-        try:
-            with self._open_object(location) as file:
-                if not etag:
-                    raise _exists(location)
-                found = _digest(file.chunks(cancel))
-        except NotFoundError:
-            found = ""
-        if found != etag:
-            raise _changed(location, "another wrote it meanwhile" if found else "it is gone")
+    def remove(self, location: StorageLocation, *, etag: str, cancel: CancelToken | None = None) -> None:
+        """See StorageBackend. Exclusive as `replace` is. Folders that are empty then are removed as well."""
+        cancel = cancel or CancelToken()
+        cancel.check()
+        check_keys([location])
+        if self._dry_run:
+            self._files.check_version(location, etag, cancel, may_be_gone=True)
+        else:
+            self._files.remove(location, etag, cancel)
+
+    def put_folder_document(
+        self,
+        folder: StorageLocation,
+        data: bytes,  # noqa: ARG002 - a file system has no place for it
+        content_type: str,  # noqa: ARG002 - as above
+        *,
+        cancel: CancelToken | None = None,
+    ) -> bool:
+        """See StorageBackend: nothing is done."""
+        check_keys([folder])
+        if cancel is not None:
+            cancel.check()
+        return False
 
     def download(
         self,
@@ -274,7 +276,7 @@ class LocalStorageBackend(StorageBackend):
         looked_at = []
         for item in items:
             step = partial(self._compare, item, cancel)
-            found = batch.attempt(item.label, item.destination, self._path(item.destination), step)
+            found = batch.attempt(item.label, item.destination, self._files.path(item.destination), step)
             if found is not None:
                 looked_at.append(item)
                 if found.state == "different":
@@ -302,13 +304,13 @@ class LocalStorageBackend(StorageBackend):
             conflicts.append(Conflict(item.destination, "different", "", action))
             if on_conflict == "skip":
                 return None
-            raise _exists(item.destination)
+            raise ConflictError(f"there is already an object {quote(item.destination.relative_path)}")
         with _open_source(item) as source:
             chunks = source.chunks(cancel)
             if self._dry_run:
-                size_bytes, sha256 = source.size_bytes, _digest(chunks)
+                size_bytes, sha256 = source.size_bytes, digest(chunks)
             else:
-                size_bytes, sha256 = self._write(item.destination, chunks)
+                size_bytes, sha256 = self._files.write(item.destination, chunks)
         if found.state == "different":
             conflicts.append(Conflict(item.destination, "different", "", "overwritten"))
         return self._stored(item.destination, size_bytes, sha256, content_type)
@@ -317,29 +319,29 @@ class LocalStorageBackend(StorageBackend):
         """What lies under the item's key, compared with its bytes: size first, then SHA-256."""
         with _open_source(item) as source:
             try:
-                existing = self._open_object(item.destination)
+                existing = self._files.open(item.destination)
             except NotFoundError:
                 return _Found("absent")
             with existing:
                 if existing.size_bytes != source.size_bytes:
                     return _Found("different")
-                sha256 = _digest(source.chunks(cancel))
-                if sha256 != _digest(existing.chunks(cancel)):
+                sha256 = digest(source.chunks(cancel))
+                if sha256 != digest(existing.chunks(cancel)):
                     return _Found("different")
                 return _Found("same", source.size_bytes, sha256)
 
     def _copy_one(
         self, source: StorageLocation, destination: StorageLocation, cancel: CancelToken | None
     ) -> StoredObject:
-        with self._open_object(source) as file:
+        with self._files.open(source) as file:
             size_bytes, sha256 = file.size_bytes, ""
             if not self._dry_run:
-                size_bytes, sha256 = self._write(destination, file.chunks(cancel))
+                size_bytes, sha256 = self._files.write(destination, file.chunks(cancel))
         return self._stored(destination, size_bytes, sha256, infer_content_type(destination.relative_path))
 
     def _download_one(self, item: DownloadItem, cancel: CancelToken | None) -> DownloadedFile:
         with (
-            self._open_object(item.location) as source,
+            self._files.open(item.location) as source,
             Folder.open(item.target.parent, create=True) as folder,
             NewFile(folder) as new_file,
         ):
@@ -354,48 +356,6 @@ class LocalStorageBackend(StorageBackend):
             new_file.sync()
             new_file.publish(item.target.name)
             return DownloadedFile(item, new_file.size_bytes, new_file.sha256)
-
-    def _write(self, location: StorageLocation, chunks: Iterable[bytes]) -> tuple[int, str]:
-        """Write the object's file; its size and SHA-256. Raises OSError for the destination's faults."""
-        path = self._path(location)
-        check_names(path, location.relative_path.split("/"))
-        folder_path, name = _split(location)
-        with self._folder(folder_path, create=True) as folder, NewFile(folder) as new_file:
-            for chunk in chunks:
-                new_file.write(chunk)
-            new_file.publish(name)
-            return new_file.size_bytes, new_file.sha256
-
-    def _open_object(self, location: StorageLocation) -> SourceFile:
-        """Open an object's file to read.
-
-        Raises NotFoundError where there is none, BlockedPathError where a link or something special lies there, and
-        LocalFileError where it cannot be opened.
-        """
-        folder_path, name = _split(location)
-        path = self._path(location)
-        try:
-            with self._folder(folder_path) as folder:
-                status = folder.lookup(name)
-                if status is not None:
-                    _check_is_file(path, status)
-                    return SourceFile(folder.open_to_read(name), str(path))
-        except FileNotFoundError:
-            pass
-        except SkipFileError as skip:  # it was a file a moment ago
-            raise LocalFileError(f"{str(path)!a} cannot be read", why=skip.reason) from skip
-        except BlockedPathError as error:
-            if error.is_link or error.path == path:
-                raise
-        except OSError as error:
-            raise local_file_error(path, "read", error) from error
-        raise NotFoundError(f"there is no object {quote(location.relative_path)}", why=f"{str(path)!a} does not exist")
-
-    def _folder(self, folder_path: str, *, create: bool = False) -> Folder:
-        return Folder.open_below(self._staging_dir, folder_path.split("/") if folder_path else [], create=create)
-
-    def _path(self, location: StorageLocation) -> Path:
-        return location.local_path(self._staging_dir)
 
     def _stored(self, location: StorageLocation, size_bytes: int, sha256: str, content_type: str) -> StoredObject:
         return StoredObject(location, size_bytes, sha256, content_type, "dry-run" if self._dry_run else "local")
@@ -414,12 +374,6 @@ def _open_source(item: UploadItem) -> SourceFile | BytesSource:
     return BytesSource(item.source) if isinstance(item.source, bytes) else SourceFile.open(item.source)
 
 
-def _check_is_file(path: Path, status: os.stat_result) -> None:
-    found = kind_fault(status.st_mode)
-    if found:
-        raise BlockedPathError(path, found=found, wanted="a file", is_link=stat.S_ISLNK(status.st_mode))
-
-
 def _outcome(call: Callable[[], _T]) -> _T | OutputsError:
     """What `call` returns or raises. Raises CancelledError."""
     try:
@@ -428,25 +382,3 @@ def _outcome(call: Callable[[], _T]) -> _T | OutputsError:
         raise
     except OutputsError as error:
         return error
-
-
-def _digest(chunks: Iterable[bytes]) -> str:
-    digest = hashlib.sha256()
-    for chunk in chunks:
-        digest.update(chunk)
-    return digest.hexdigest()
-
-
-def _split(location: StorageLocation) -> tuple[str, str]:
-    """The key's folder and last segment. Raises InputError for the bucket's root."""
-    check_destinations([location])
-    folder_path, _, name = location.relative_path.rpartition("/")
-    return folder_path, name
-
-
-def _exists(location: StorageLocation) -> ConflictError:
-    return ConflictError(f"there is already an object {quote(location.relative_path)}")
-
-
-def _changed(location: StorageLocation, why: str) -> ConflictError:
-    return ConflictError(f"the object {quote(location.relative_path)} is no longer what it was", why=why)

@@ -304,6 +304,7 @@ _PERMISSIONS: Final = {
     "look at": "do s3:GetObject",
     "list": "do s3:ListBucket",
     "copy": "do s3:GetObject and s3:PutObject",
+    "remove": "do s3:GetObject and s3:DeleteObject",
 }
 _LOGIN: Final = (
     "run aws-actions/configure-aws-credentials before this step, with the outputs iam_role and aws_region of a step "

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from _therock_utils._errors import NotFoundError, NotPermittedError
+from _therock_utils._errors import NotFoundError, NotPermittedError, OutputsError
 from _therock_utils._s3_calls import boto3_call, obstore_call, reading
-from _therock_utils._s3_retry import BucketHealth
-from _therock_utils._s3_workers import call_abandonably
+from _therock_utils._s3_folder_keys import ShownKeys
+from _therock_utils._s3_look import tolerant_health
+from _therock_utils._s3_workers import affordable_concurrency, call_abandonably, lane, run_lanes
 
 if TYPE_CHECKING:
     import datetime
@@ -25,12 +26,14 @@ if TYPE_CHECKING:
     from obstore.store import S3Store
 
     from _therock_utils._cancel import CancelToken
-    from _therock_utils._s3_retry import Retrier
+    from _therock_utils._s3_retry import BucketHealth, Retrier
     from _therock_utils._s3_session import S3Connection
 
 _PAGE_KEYS = 1000
 _LAST_CHARACTER = "\U0010ffff"  # what sorts behind it in a folder is met again, and passed over key by key
 _MOST_SKIPS = 16
+_LOOKS_AT_ONCE: Final = 64
+_GRACE_SECONDS: Final = 0.5
 
 
 class Listed(NamedTuple):
@@ -46,6 +49,7 @@ class Listed(NamedTuple):
 class _Page:
     keys: list[Listed]
     is_last: bool
+    is_exact: bool  # keys with a slash at their end have it
 
 
 class Listing:
@@ -80,6 +84,7 @@ class Listing:
         self._prefix = f"{folder}/" if folder else ""
         self._folder = folder
         self._after = after
+        self._shown = ShownKeys(after=after)
         self._direct = direct
         self._most_pages = most_pages
         self._skips = 0
@@ -88,48 +93,78 @@ class Listing:
         self._token = ""
 
     def __iter__(self) -> Iterator[Listed]:
-        """Every key in the order of the service, but folder markers: empty objects `x/`, as the S3 console makes them.
+        """Every key in the order of the service, but those with a slash at their end, which stand for folders.
 
-        obstore shows such a marker as `x`; an `x` with nothing below it is taken for an object.
+        obstore shows such a key `x/` as `x`. Where what is shown around it does not tell, `x` is looked at if keys
+        below it follow (64 looks at a time); with nothing below it, it is taken for an object.
         Raises an OutputsError where listing is refused or fails, and CancelledError also while a request hangs.
         """
-        held: Listed | None = None
+        held: list[Listed] = []  # the last of the page before: what follows decides
         for page in self._pages():
-            for listed in page.keys:
-                if held is not None and not (listed.key.startswith(f"{held.key}/") and self._is_marker(held)):
-                    yield held
-                held = None
-                if not listed.key.startswith(self._prefix):  # the folder's own marker
-                    continue
-                if self._direct and listed.key.find("/", len(self._prefix)) >= 0:
-                    continue
-                if listed.size_bytes or self._by_boto3:
-                    yield listed
-                else:
-                    held = listed
-        if held is not None:
-            yield held
+            keys, doubtful = self._sift(page, held)
+            folders = self._folders_of(doubtful)
+            if folders:
+                keys = [listed for listed in keys if listed not in folders]
+            held = [] if page.is_exact else keys[-1:]
+            yield from filter(self._is_wanted, keys[: len(keys) - len(held)])
+        yield from filter(self._is_wanted, held)
 
-    def _is_marker(self, listed: Listed) -> bool:
-        """Whether there is no such object, but one with a slash behind its key."""
+    def _sift(self, page: _Page, held: list[Listed]) -> tuple[list[Listed], set[Listed]]:
+        """`held` and the keys of the page that are not known to be folders, and those that may be folders."""
+        keys, doubtful = list(held), set(held if page.is_exact else ())
+        for listed in page.keys:
+            key = listed.key
+            if not key.startswith(self._prefix):  # the folder's own key
+                continue
+            kind = self._shown.take(key)
+            if kind == "folder":
+                continue
+            if not page.is_exact:
+                if kind == "unknown":
+                    doubtful.add(listed)
+                if keys and key.startswith(keys[-1].key) and key.startswith(f"{keys[-1].key}/"):
+                    doubtful.add(keys[-1])
+            keys.append(listed)
+        return keys, doubtful
 
-        def ask(store: S3Store) -> int:
+    def _is_wanted(self, listed: Listed) -> bool:
+        return not self._direct or listed.key.find("/", len(self._prefix)) < 0
+
+    def _folders_of(self, doubtful: set[Listed]) -> set[Listed]:
+        """Those of the keys under which there is no object: they are shown without their slash."""
+        wanted = list(filter(self._is_wanted, doubtful))
+        if not wanted:
+            return set()
+        outcomes: dict[Listed, OutputsError] = {}
+        health = tolerant_health()
+
+        def look(listed: Listed) -> None:
+            try:
+                self._retrier.call(lambda: self._look(listed.key), health)
+            except OutputsError as error:
+                outcomes[listed] = error
+
+        jobs = [partial(look, listed) for listed in wanted]
+        run_lanes(
+            [lane(jobs, affordable_concurrency(_LOOKS_AT_ONCE))], cancel=self._cancel, grace_seconds=_GRACE_SECONDS
+        )
+        self._cancel.check()
+        for error in outcomes.values():
+            # What may be listed and not be looked at counts as an object.
+            if not isinstance(error, (NotFoundError, NotPermittedError)):
+                raise error
+        return {listed for listed, error in outcomes.items() if isinstance(error, NotFoundError)}
+
+    def _look(self, key: str) -> None:
+        def ask(store: S3Store) -> None:
             import obstore
 
-            return obstore.head(store, listed.key)["size"]
+            obstore.head(store, key)
 
-        def request(signed: bool) -> int:  # noqa: FBT001 - the shape that `reading` calls
-            return obstore_call(self._connection, "look at", self._bucket, listed.key, ask, signed=signed)
+        def request(signed: bool) -> None:  # noqa: FBT001 - the shape that `reading` calls
+            obstore_call(self._connection, "look at", self._bucket, key, ask, signed=signed)
 
-        def look() -> int:
-            return self._retrier.call(lambda: reading(self._connection, self._bucket, request), BucketHealth())
-
-        try:
-            return call_abandonably(look, cancel=self._cancel) != listed.size_bytes
-        except NotFoundError:
-            return True
-        except NotPermittedError:  # it may be listed and not be looked at
-            return False
+        reading(self._connection, self._bucket, request)
 
     def _pages(self) -> Iterator[_Page]:
         pages = 0
@@ -145,7 +180,7 @@ class Listing:
         """Where the next page begins. A full page may end in a sub-folder whose rest is passed over."""
         if not page.keys:
             return
-        self._after = page.keys[-1].key
+        self._after = self._shown.highest
         if self._by_boto3 or not self._direct or len(page.keys) < _PAGE_KEYS:
             return
         name, slash, _ = self._after[len(self._prefix) :].partition("/")
@@ -184,7 +219,7 @@ class Listing:
                 Listed(entry["path"], entry["size"], (entry["e_tag"] or "").strip('"'), entry["last_modified"])
                 for entry in chunk
             ]
-            return _Page(keys, is_last=not keys)
+            return _Page(keys, is_last=not keys, is_exact=False)
 
         return obstore_call(self._connection, "list", self._bucket, self._folder, ask, signed=signed)
 
@@ -204,7 +239,7 @@ class Listing:
                 for entry in answer.get("Contents", [])
             ]
             self._token = answer.get("NextContinuationToken", "")
-            return _Page(keys, is_last=not self._token)
+            return _Page(keys, is_last=not self._token, is_exact=True)
 
         return reading(
             self._connection,

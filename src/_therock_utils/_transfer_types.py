@@ -130,6 +130,16 @@ class StoredBytes:
 
 
 @dataclass(frozen=True, slots=True)
+class Replacement:
+    """One object that `replace_all` stores, as `replace` takes it: `content_type` "" means that of its name."""
+
+    location: StorageLocation
+    data: bytes
+    content_type: str
+    etag: str  # what `read_small` gave; "" means: only where there is no object
+
+
+@dataclass(frozen=True, slots=True)
 class ListedObject:
     """One object as a listing shows it. `etag` has no quotes and is never a digest; "" in a staging directory."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from _therock_utils._s3_session import S3Connection
 from _therock_utils._s3_small import SmallObjects
 from _therock_utils._s3_transfer import SMALL_AT_ONCE, Upload, UploadOptions
 from _therock_utils._s3_workers import affordable_concurrency
-from _therock_utils._transfer_types import ListedObject, StoredObject
+from _therock_utils._transfer_types import ListedObject, Replacement, StoredObject
 from _therock_utils.content_types import infer_content_type
 from _therock_utils.storage_location import StorageLocation
 
@@ -201,12 +202,42 @@ class S3StorageBackend(StorageBackend):
 
         An object that has exactly `data` by then is no conflict, unless `etag` is "". A dry run asks nothing.
         """
-        check_destinations([location])
-        content_type = content_type or infer_content_type(location.relative_path)
+        check_keys([location])
+        item = _with_content_type(Replacement(location, data, content_type, etag))
         if not self._dry_run:
-            self._small(cancel).replace(location, data, content_type, etag=etag)
+            self._small(cancel).replace(item)
+        return self._stored(item)
+
+    def replace_all(
+        self, items: Sequence[Replacement], *, cancel: CancelToken | None = None
+    ) -> tuple[StoredObject | OutputsError, ...]:
+        """See StorageBackend. 64 requests in flight, each as `replace` makes it; after a cancel within 4 seconds."""
+        check_destinations([item.location for item in items])
+        items = [_with_content_type(item) for item in items]
+        if self._dry_run:
+            return tuple(map(self._stored, items))
+        outcomes = self._small(cancel).replace_all(items)
+        return tuple(error or self._stored(item) for item, error in zip(items, outcomes, strict=True))
+
+    def remove(self, location: StorageLocation, *, etag: str, cancel: CancelToken | None = None) -> None:
+        """See StorageBackend. The service decides (If-Match) where it can; a dry run asks nothing."""
+        check_keys([location])
+        if not self._dry_run:
+            self._small(cancel).remove(location, etag=etag)
+
+    def put_folder_document(
+        self, folder: StorageLocation, data: bytes, content_type: str, *, cancel: CancelToken | None = None
+    ) -> bool:
+        """See StorageBackend. One request, by boto3, with the SHA-256 of `data`."""
+        check_keys([folder])
+        if not self._dry_run:
+            self._small(cancel).put_folder_document(folder, data, content_type)
+        return True
+
+    def _stored(self, item: Replacement) -> StoredObject:
         verified: Verified = "dry-run" if self._dry_run else "sha256-single"
-        return StoredObject(location, len(data), hashlib.sha256(data).hexdigest(), content_type, verified)
+        digest = hashlib.sha256(item.data).hexdigest()
+        return StoredObject(item.location, len(item.data), digest, item.content_type, verified)
 
     def _small(self, cancel: CancelToken | None) -> SmallObjects:
         cancel = cancel or CancelToken()
@@ -232,6 +263,13 @@ class S3StorageBackend(StorageBackend):
 
     def _retrier(self, cancel: CancelToken) -> Retrier:
         return Retrier(retry_seconds=self._retry_seconds, cancel=cancel)
+
+
+def _with_content_type(item: Replacement) -> Replacement:
+    """`item` with the content type of its name where it has none of its own."""
+    if item.content_type:
+        return item
+    return replace(item, content_type=infer_content_type(item.location.relative_path))
 
 
 def create_storage_backend(

@@ -86,7 +86,12 @@ class HoldUp:
     event: threading.Event
 
 
-Fault = Answer | Reset | Stall | CutShort | HoldUp | None
+@dataclass(frozen=True)
+class LostAnswer:
+    """Ask the real server, and reset the connection in place of its answer."""
+
+
+Fault = Answer | Reset | Stall | CutShort | HoldUp | LostAnswer | None
 
 
 def s3_error(status: int, code: str, *, message: str = "told by the test", region: str = "") -> Answer:
@@ -216,6 +221,9 @@ class _Handler(BaseHTTPRequestHandler):
             upstream.request(self.command, self.path, body=body, headers=dict(self.headers.items()))
             response = upstream.getresponse()
             data = self.owner.with_times(request, response.read())
+            if isinstance(fault, LostAnswer):
+                self._reset()
+                return
             headers = {name: value for name, value in response.getheaders() if name.lower() not in _NOT_FORWARDED}
             length = response.getheader("content-length") if self.command == "HEAD" else None
         cut_after_bytes = fault.after_bytes if isinstance(fault, CutShort) else None

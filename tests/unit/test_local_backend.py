@@ -24,9 +24,11 @@ from _therock_utils._errors import (
     NotFoundError,
 )
 from _therock_utils._folder import TEMPORARY_NAME, BlockedPathError, Folder, NewFile, check_names
+from _therock_utils._folder_lock import exclusive
 from _therock_utils._local_backend import LocalStorageBackend
-from _therock_utils._transfer_types import DownloadItem, ObjectFacts, UploadItem
+from _therock_utils._transfer_types import DownloadItem, ObjectFacts, Replacement, StoredObject, UploadItem
 from _therock_utils.storage_location import StorageLocation
+from fakes.contexts import TroubledBackend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -517,6 +519,201 @@ def test_put_new_tells_a_full_disk(backend: LocalStorageBackend, monkeypatch: py
     monkeypatch.setattr(_folder.os, "link", full)
     with pytest.raises(LocalFileError, match="No space left"):
         backend.put_new(at("x"), b"", "")
+
+
+# --- replace_all and remove ------------------------------------------------------------------------------------------
+
+
+def etag_of(backend: LocalStorageBackend, key: str) -> str:
+    read = backend.read_small(at(key))
+    assert read is not None
+    return read.etag
+
+
+def test_what_cannot_be_written_is_told_for_each_and_hides_no_other(
+    backend: LocalStorageBackend, staging: Path, tmp_path: Path
+) -> None:
+    (staging / "folder" / "x").mkdir(parents=True)
+    (staging / "link").symlink_to(tmp_path)
+    backend.upload(bytes_items("file"))
+    names = ["a", "folder", "link/x", "file/x", ".therock-outputs-0123456789abcdef.partial", "b"]
+    outcomes = backend.replace_all([Replacement(at(name), b"x", "", "") for name in names])
+    kinds = [StoredObject, ConflictError, BlockedPathError, BlockedPathError, LocalFileError, StoredObject]
+    assert [type(outcome) for outcome in outcomes] == kinds
+    assert tree(staging) == {"a": b"x", "b": b"x", "file": b"file"}
+    assert not (tmp_path / "x").exists()
+
+
+def test_after_a_cancel_in_their_midst_the_rest_is_told_and_not_written(tmp_path: Path) -> None:
+    cancel, begun = CancelToken(), []
+
+    def stop() -> None:
+        begun.append(1)
+        if len(begun) == 2:
+            cancel.cancel(15)
+
+    backend = TroubledBackend(tmp_path, on_replace=stop)
+    outcomes = backend.replace_all([Replacement(at(name), b"x", "", "") for name in "abc"], cancel=cancel)
+    assert [type(outcome) for outcome in outcomes] == [StoredObject, CancelledError, CancelledError]
+    assert tree(tmp_path) == {"a": b"x"}
+
+
+@pytest.mark.usefixtures("both_ways")
+def test_only_the_version_that_was_read_is_removed_and_nothing_else(
+    backend: LocalStorageBackend, staging: Path
+) -> None:
+    backend.upload(bytes_items("x/a", "x/b", "y"))
+    with pytest.raises(ConflictError, match="no longer what it was"):
+        backend.remove(at("x/a"), etag="0" * 64)
+    backend.remove(at("x/a"), etag=etag_of(backend, "x/a"))
+    backend.remove(at("x/a"), etag="0" * 64)
+    assert tree(staging) == {"x/b": b"x/b", "y": b"y"}
+
+
+def test_folders_that_are_left_empty_go_with_the_file_but_never_the_staging_directory(
+    backend: LocalStorageBackend, staging: Path
+) -> None:
+    backend.upload(bytes_items("x/y/z/a", "x/b", "c/d"))
+    backend.remove(at("x/y/z/a"), etag=etag_of(backend, "x/y/z/a"))
+    assert sorted(path.name for path in staging.rglob("*")) == ["b", "c", "d", "x"]
+    for key in ("x/b", "c/d"):
+        backend.remove(at(key), etag=etag_of(backend, key))
+    assert list(staging.iterdir()) == []
+
+
+def test_a_folder_that_holds_anything_stays(backend: LocalStorageBackend, staging: Path, tmp_path: Path) -> None:
+    backend.upload(bytes_items("x/y/a", "z/a"))
+    (staging / "x" / "link").symlink_to(tmp_path)
+    (staging / "z" / ".therock-outputs-0123456789abcdef.partial").write_bytes(b"another's")
+    for key in ("x/y/a", "z/a"):
+        backend.remove(at(key), etag=etag_of(backend, key))
+    assert (staging / "x" / "link").is_symlink()
+    assert not (staging / "x" / "y").exists()
+    assert list(tree(staging)) == ["z/.therock-outputs-0123456789abcdef.partial"]
+
+
+def test_a_folder_that_may_not_be_removed_is_left(
+    backend: LocalStorageBackend, staging: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    backend.upload(bytes_items("x/a"))
+    etag = etag_of(backend, "x/a")
+    monkeypatch.setattr(os, "rmdir", refuse)
+    backend.remove(at("x/a"), etag=etag)
+    assert [path.name for path in staging.rglob("*")] == ["x"]
+
+
+@pytest.mark.usefixtures("both_ways")
+def test_nothing_is_removed_through_a_link_and_no_link_is(
+    backend: LocalStorageBackend, staging: Path, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "a").write_bytes(b"a")
+    staging.mkdir()
+    (staging / "linked").symlink_to(outside)
+    (staging / "link").symlink_to(outside / "a")
+    (staging / "dangling").symlink_to(outside / "nowhere")
+    os.mkfifo(staging / "pipe")
+    (staging / "folder").mkdir()
+    etag = hashlib.sha256(b"a").hexdigest()
+    for key in ("linked/a", "link", "dangling", "pipe", "folder"):
+        with pytest.raises(BlockedPathError):
+            backend.remove(at(key), etag=etag)
+    assert tree(outside) == {"a": b"a"}
+    assert sorted(path.name for path in staging.iterdir()) == ["dangling", "folder", "link", "linked", "pipe"]
+
+
+def test_a_folder_that_becomes_a_link_after_the_removal_leads_nowhere(
+    backend: LocalStorageBackend, staging: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "outside" / "y").mkdir(parents=True)
+    backend.upload(bytes_items("x/y/a"))
+    etag, remove = etag_of(backend, "x/y/a"), Folder.remove
+
+    def remove_then_swap(folder: Folder, name: str) -> None:
+        remove(folder, name)
+        (staging / "x").rename(tmp_path / "moved")
+        (staging / "x").symlink_to(tmp_path / "outside")
+
+    monkeypatch.setattr(Folder, "remove", remove_then_swap)
+    backend.remove(at("x/y/a"), etag=etag)
+    assert (tmp_path / "outside" / "y").is_dir()
+    assert (staging / "x").is_symlink()
+
+
+def test_a_removal_waits_for_who_holds_the_folder_and_sees_what_they_wrote(
+    backend: LocalStorageBackend, staging: Path
+) -> None:
+    backend.upload(bytes_items("x/a"))
+    etag, held, outcomes = etag_of(backend, "x/a"), threading.Event(), []
+
+    def remove() -> None:
+        held.wait()
+        try:
+            backend.remove(at("x/a"), etag=etag)
+        except ConflictError as error:
+            outcomes.append(error)
+
+    thread = threading.Thread(target=remove)
+    thread.start()
+    with Folder.open(staging / "x") as folder, exclusive(folder, CancelToken()):
+        held.set()
+        (staging / "x" / "a").write_bytes(b"written while it was held")
+    thread.join()
+    assert [type(outcome) for outcome in outcomes] == [ConflictError]
+    assert tree(staging) == {"x/a": b"written while it was held"}
+
+
+def test_a_file_that_cannot_be_removed_is_an_error(
+    backend: LocalStorageBackend, staging: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    backend.upload(bytes_items("x/a"))
+    etag = etag_of(backend, "x/a")
+    monkeypatch.setattr(Folder, "remove", refuse)
+    with pytest.raises(LocalFileError, match="cannot be removed"):
+        backend.remove(at("x/a"), etag=etag)
+    assert tree(staging) == {"x/a": b"x/a"}
+
+
+@pytest.mark.parametrize("call", ["upload", "put_new", "copy"])
+def test_a_folder_that_another_removes_before_the_file_is_in_it_is_made_again(
+    backend: LocalStorageBackend, staging: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    staging.mkdir()
+    (staging / "a").write_bytes(b"a")
+    open_new, removed = Folder.open_new, []
+
+    def remove_first(folder: Folder, name: str) -> int:
+        if folder.path != staging and len(removed) < 3:
+            removed.append(name)
+            folder.path.rmdir()
+        return open_new(folder, name)
+
+    monkeypatch.setattr(Folder, "open_new", remove_first)
+    calls: dict[str, Callable[[], object]] = {
+        "upload": lambda: backend.upload([UploadItem(b"a", at("x/y/b"))]),
+        "put_new": lambda: backend.put_new(at("x/y/b"), b"a", ""),
+        "copy": lambda: backend.copy_file(at("a"), at("x/y/b")),
+    }
+    calls[call]()
+    assert len(removed) == 3
+    assert tree(staging) == {"a": b"a", "x/y/b": b"a"}
+
+
+def test_a_folder_that_is_removed_again_and_again_is_an_error_at_last(
+    backend: LocalStorageBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object) -> int:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+
+    monkeypatch.setattr(Folder, "open_new", gone)
+    assert errors(backend.upload(bytes_items("x/a"))) == {"x/a": LocalFileError}
 
 
 # --- listing ---------------------------------------------------------------------------------------------------------
