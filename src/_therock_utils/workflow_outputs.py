@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 MANIFEST_NAME: Final = "therock_manifest.json"
 INDEX_NAME: Final = "index.html"
+SIMPLE_NAME: Final = "simple"
 PACKAGE_TYPES: Final = ("deb", "rpm")
 
 ALIASES: Final = (
@@ -152,6 +153,14 @@ class WorkflowOutputRoot:
         """The run's manifest (multi-arch)."""
         return self._below("manifests", MANIFEST_NAME)
 
+    def framework_manifest(self, artifact_group: str, filename: str) -> StorageLocation:
+        """A manifest of a PyTorch or JAX build: `therock-manifest_{torch,jax}_py{x.y}_{ref}.json`."""
+        return self.manifest_dir(artifact_group).child(_name(filename, "manifest file name"))
+
+    def manifest_dir_index(self, artifact_group: str) -> StorageLocation:
+        """The page that lists a group's manifests."""
+        return self.manifest_dir(artifact_group).child(INDEX_NAME)
+
     def manifests_index(self) -> StorageLocation:
         """The page that lists the run's manifests."""
         return self._below("manifests", INDEX_NAME)
@@ -161,6 +170,10 @@ class WorkflowOutputRoot:
     def native_linux_packages(self, pkg_type: str) -> StorageLocation:
         """Root of the APT (`deb`) or DNF/Zypper (`rpm`) repository. Raises InputError but for a linux run."""
         return self._below("packages", self._package_type(pkg_type))
+
+    def native_linux_packages_index(self, pkg_type: str) -> StorageLocation:
+        """The page that lists a repository's files."""
+        return self.native_linux_packages(pkg_type).child(INDEX_NAME)
 
     def native_linux_packages_log_dir(self, pkg_type: str) -> StorageLocation:
         """Folder of the packaging logs."""
@@ -172,15 +185,30 @@ class WorkflowOutputRoot:
 
     def python_packages(self, artifact_group: str = "") -> StorageLocation:
         """Folder of wheels and sdists: of a group or family, or of the run."""
+        if artifact_group == SIMPLE_NAME:
+            message = f"artifact_group {SIMPLE_NAME} cannot be used for packages: their simple repository has that name"
+            raise IllegalLocationError(message)
         return self._below("python", *([_name(artifact_group, "artifact_group")] if artifact_group else []))
+
+    def python_packages_index(self, artifact_group: str = "") -> StorageLocation:
+        """The page for `pip --find-links` that lists those packages."""
+        return self.python_packages(artifact_group).child(INDEX_NAME)
+
+    def python_simple(self, artifact_group: str = "") -> StorageLocation:
+        """Root of the simple repository for `pip --index-url` (PEP 503) of those packages."""
+        return self.python_packages(artifact_group).child(SIMPLE_NAME)
 
     def tarballs(self) -> StorageLocation:
         """Folder of the install tarballs."""
         return self._below("tarballs")
 
+    def tarballs_index(self) -> StorageLocation:
+        """The page that lists the install tarballs."""
+        return self.tarballs().child(INDEX_NAME)
+
     def tarball(self, filename: str) -> StorageLocation:
         """One install tarball."""
-        return self._below("tarballs", check_segment(filename, "tarball file name"))
+        return self._below("tarballs", _name(filename, "tarball file name"))
 
     # Run records
 

@@ -49,6 +49,7 @@ LAYOUT_NAMES = (
     "python",
     "reports",
     "rpm",
+    "simple",
     "tarballs",
     "therock-build-prof",
     "therock_manifest.json",
@@ -69,16 +70,31 @@ Call = tuple[str, tuple[str, ...]]
 def calls(names: Sequence[str], files: Iterable[str]) -> Iterator[Call]:
     """Every call of every location method with these names; `files` are names below a log folder."""
     optional = ("", *names)
-    for method in ("root", "log_root_index", "manifest_root", "manifests_index", "tarballs"):
+    for method in ("root", "log_root_index", "manifest_root", "manifests_index", "tarballs", "tarballs_index"):
         yield method, ()
-    for method in ("native_linux_packages", "native_linux_packages_log_dir", "native_linux_packages_log_index"):
+    for method in (
+        "native_linux_packages",
+        "native_linux_packages_index",
+        "native_linux_packages_log_dir",
+        "native_linux_packages_log_index",
+    ):
         yield from ((method, (package_type,)) for package_type in PACKAGE_TYPES)
-    for method in ("artifact", "log_dir", "log_index", "build_observability", "manifest_dir", "manifest", "tarball"):
+    for method in (
+        "artifact",
+        "log_dir",
+        "log_index",
+        "build_observability",
+        "manifest_dir",
+        "manifest_dir_index",
+        "manifest",
+        "tarball",
+    ):
         yield from ((method, (name,)) for name in names if name)
-    for method in ("artifact_index", "python_packages"):
+    for method in ("artifact_index", "python_packages", "python_packages_index", "python_simple"):
         yield from ((method, (name,)) for name in optional)
     for method in ("log_stage_dir", "log_stage_index"):
         yield from ((method, arguments) for arguments in itertools.product(names, optional))
+    yield from (("framework_manifest", arguments) for arguments in itertools.product(names, names))
     yield from (("run_record", arguments) for arguments in itertools.product(names, names))
     yield from (("log_file", arguments) for arguments in itertools.product(names, files))
 

@@ -68,7 +68,7 @@ def location_methods() -> list[str]:
 
 def test_every_method_has_a_vector() -> None:
     public = {name for name in location_methods() if not name.startswith("_")}
-    assert len(public) == 21
+    assert len(public) == 27
     assert {case["method"] for case in CASES} == public
 
 
@@ -89,6 +89,10 @@ SEGMENT_CALLS = {
     "manifest_dir": ("artifact_group",),
     "manifest": ("artifact_group",),
     "python_packages": ("artifact_group",),
+    "python_packages_index": ("artifact_group",),
+    "python_simple": ("artifact_group",),
+    "framework_manifest": ("artifact_group", "filename"),
+    "manifest_dir_index": ("artifact_group",),
     "tarball": ("filename",),
     "run_record": ("mode", "name"),
 }
@@ -140,11 +144,34 @@ def test_an_artifact_is_not_named_like_a_folder_of_the_layout(name: str) -> None
 
 @pytest.mark.parametrize("name", ["index.html", "therock_manifest.json"])
 @pytest.mark.parametrize(
-    "method", ["artifact_index", "log_dir", "log_stage_dir", "log_index", "manifest_dir", "manifest", "python_packages"]
+    "method",
+    [
+        "artifact_index",
+        "log_dir",
+        "log_stage_dir",
+        "log_index",
+        "manifest_dir",
+        "manifest",
+        "python_packages",
+        "python_simple",
+        "tarball",
+    ],
 )
 def test_a_folder_is_not_named_like_a_file_beside_it(method: str, name: str) -> None:
     with pytest.raises(IllegalLocationError, match="file of the layout"):
         getattr(ROOT, method)(name)
+
+
+@pytest.mark.parametrize("name", ["index.html", "therock_manifest.json"])
+def test_a_framework_manifest_is_not_named_like_a_file_of_the_layout(name: str) -> None:
+    with pytest.raises(IllegalLocationError, match="file of the layout"):
+        ROOT.framework_manifest("gfx1151", name)
+
+
+@pytest.mark.parametrize("method", ["python_packages", "python_packages_index", "python_simple"])
+def test_a_group_of_packages_is_not_named_like_their_simple_repository(method: str) -> None:
+    with pytest.raises(IllegalLocationError, match="simple repository"):
+        getattr(ROOT, method)("simple")
 
 
 @pytest.mark.parametrize("method", ["native_linux_packages", "native_linux_packages_log_dir"])
