@@ -1,0 +1,260 @@
+"""Wheels and sdists: what their names say, and what the metadata inside them says.
+
+Sources: "Binary distribution format", "Source distribution format" and "Core metadata specifications" of the Python
+Packaging User Guide. Names are read by `packaging`, metadata by it and the standard library; nothing of a package runs.
+"""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import io
+import os
+import re
+import tarfile
+import zipfile
+import zlib
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Final, Literal
+
+from _therock_utils._errors import InputError, IntegrityError, LocalFileError
+from _therock_utils._keys import quote
+from _therock_utils._source_file import READ_FLAGS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from _therock_utils._cancel import CancelToken
+
+WHEEL_SUFFIX: Final = ".whl"
+SDIST_SUFFIX: Final = ".tar.gz"
+METADATA_SUFFIX: Final = ".metadata"
+"""What a wheel's metadata file has behind the wheel's own name (PEP 658)."""
+
+MAX_METADATA_BYTES: Final = 4 * 2**20
+MAX_SDIST_BYTES: Final = 64 * 2**20
+"""So much of an sdist is decompressed; what a larger one says of itself is not known if it comes later."""
+
+_FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*")
+_WHEEL_METADATA: Final = re.compile(r"[^/]+\.dist-info/METADATA")
+_SDIST_METADATA: Final = re.compile(r"(?:\./)?[^/]+/PKG-INFO")
+_CHUNK_BYTES: Final = 2**16
+_BROKEN_ZIP: Final = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    NotImplementedError,  # a compression method, or a version, that zipfile does not know
+    RuntimeError,  # an encrypted member
+    ValueError,  # offsets before the file's start; names that are no text
+    OverflowError,
+)
+_BROKEN_TAR: Final = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError, OverflowError)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PackageName:
+    """A package's file name and what it says: `project` in its normalised form (PEP 503), `version` as PEP 440's."""
+
+    file_name: str
+    kind: Literal["wheel", "sdist"]
+    project: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class PackageMetadata:
+    """What a package says of itself. `data`: a wheel's METADATA as it is; None for an sdist.
+
+    `requires_python` is a legal specifier, or "" (none, not known, or an illegal one); `extras` are normalised.
+    """
+
+    data: bytes | None = None
+    requires_python: str = ""
+    extras: tuple[str, ...] = ()
+
+
+def is_package(file_name: str) -> bool:
+    """Whether a file of that name is to be a wheel or an sdist."""
+    return file_name.endswith((WHEEL_SUFFIX, SDIST_SUFFIX))
+
+
+def parse_package_name(file_name: str) -> PackageName:
+    """Read the name of a wheel or an sdist (.tar.gz only). Raises InputError for any other, or a malformed one."""
+    from packaging.utils import (
+        InvalidName,
+        InvalidSdistFilename,
+        InvalidWheelFilename,
+        canonicalize_name,
+        parse_sdist_filename,
+        parse_wheel_filename,
+    )
+
+    try:
+        if not _FILE_NAME.fullmatch(file_name):
+            raise InvalidName("it may have only A-Z a-z 0-9 . _ + ! -")  # noqa: TRY301 - told as packaging's are
+        if file_name.endswith(WHEEL_SUFFIX):
+            project, version, _build, _tags = parse_wheel_filename(file_name)
+            return PackageName(file_name, "wheel", canonicalize_name(project, validate=True), str(version))
+        if file_name.endswith(SDIST_SUFFIX):
+            project, version = parse_sdist_filename(file_name)
+            return PackageName(file_name, "sdist", canonicalize_name(project, validate=True), str(version))
+    except (InvalidName, InvalidSdistFilename, InvalidWheelFilename) as error:
+        raise InputError(
+            f"{quote(file_name)} is not a package's file name",
+            why=quote(str(error), shown_characters=200),
+            remedy="A wheel is named {name}-{version}-{python}-{abi}-{platform}.whl, an sdist {name}-{version}.tar.gz.",
+        ) from error
+    raise InputError(f"{quote(file_name)} is neither a wheel nor an sdist")
+
+
+def package_name(file_name: str) -> PackageName | None:
+    """What `parse_package_name` gives, None where it raises: names that others stored."""
+    try:
+        return parse_package_name(file_name) if is_package(file_name) else None
+    except InputError:
+        return None
+
+
+def legal_requires_python(value: str) -> str:
+    """`value` in its normal form where it is a version specifier, else ""."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    try:
+        return str(SpecifierSet(value))
+    except InvalidSpecifier:
+        return ""
+
+
+def metadata_of(data: bytes) -> PackageMetadata:
+    """What core metadata say; fields that cannot be read count as not there."""
+    from packaging.metadata import parse_email
+    from packaging.utils import InvalidName, canonicalize_name
+
+    fields, _unread = parse_email(data)
+    extras = set()
+    for extra in fields.get("provides_extra", []):
+        try:
+            extras.add(canonicalize_name(extra, validate=True))
+        except InvalidName:
+            continue
+    return PackageMetadata(data, legal_requires_python(fields.get("requires_python", "")), tuple(sorted(extras)))
+
+
+def read_package(path: Path, name: PackageName, *, cancel: CancelToken) -> PackageMetadata:
+    """Read what the package at `path` says of itself, and that it is the package that its name says.
+
+    Of a wheel the table of members and METADATA are read; of an sdist everything, up to MAX_SDIST_BYTES. Memory: a
+    wheel's table of members (about 0.5 KB a member), and MAX_METADATA_BYTES. Raises IntegrityError for a broken archive
+    and for another package, LocalFileError where it cannot be read, CancelledError.
+    """
+    cancel.check()
+    try:
+        with os.fdopen(os.open(path, READ_FLAGS), "rb") as file:
+            if name.kind == "wheel":
+                return _checked(name, _wheel_metadata(name, file))
+            data = _sdist_metadata(name, file, cancel)
+    except OSError as error:
+        if error.errno in {None, errno.EINVAL}:  # gzip's own, and an offset that no file has
+            raise _broken(name, str(error)) from error
+        raise LocalFileError(f"the file {str(path)!a} cannot be read", why=error.strerror or str(error)) from error
+    if data is None:
+        return PackageMetadata()
+    found = _checked(name, data)
+    return PackageMetadata(None, found.requires_python, found.extras)
+
+
+def _wheel_metadata(name: PackageName, file: IO[bytes]) -> bytes:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            members = [member for member in archive.infolist() if _WHEEL_METADATA.fullmatch(member.filename)]
+            if len(members) != 1:
+                raise _broken(name, f"it has {len(members)} files *.dist-info/METADATA, and a wheel has one")
+            with archive.open(members[0]) as member:
+                return _bounded(name, member.read(MAX_METADATA_BYTES + 1))
+    except _BROKEN_ZIP as error:
+        raise _broken(name, str(error) or type(error).__name__) from error
+
+
+def _sdist_metadata(name: PackageName, file: IO[bytes], cancel: CancelToken) -> bytes | None:
+    """PKG-INFO; None where it does not come in the first MAX_SDIST_BYTES."""
+    found: bytes | None = None
+    try:
+        with (
+            gzip.GzipFile(fileobj=file) as unpacked,
+            tarfile.open(fileobj=_Limited(unpacked, cancel), mode="r|") as archive,
+        ):
+            for member in _members(archive):
+                if found is None and member.isreg() and _SDIST_METADATA.fullmatch(member.name):
+                    content = archive.extractfile(member)
+                    found = _bounded(name, content.read(MAX_METADATA_BYTES + 1)) if content is not None else None
+    except _EnoughError:
+        return found
+    except _BROKEN_TAR as error:
+        raise _broken(name, str(error) or type(error).__name__) from error
+    if found is None:
+        raise _broken(name, "it has no file PKG-INFO in its folder, and an sdist has one")
+    return found
+
+
+def _members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """The members in their order; none is kept."""
+    while (member := archive.next()) is not None:
+        archive.members = []  # type: ignore[attr-defined]  # tarfile would keep each, without an end
+        yield member
+
+
+class _EnoughError(Exception):
+    """So much of an archive was read as is to be read."""
+
+
+class _Limited(io.RawIOBase):
+    """A stream that ends with _EnoughError after MAX_SDIST_BYTES."""
+
+    def __init__(self, stream: gzip.GzipFile, cancel: CancelToken) -> None:
+        super().__init__()
+        self._stream = stream
+        self._cancel = cancel
+        self._left_bytes = MAX_SDIST_BYTES
+
+    def read(self, size: int = -1) -> bytes:
+        """At most `size` bytes. Raises _EnoughError, CancelledError."""
+        self._cancel.check()
+        if self._left_bytes <= 0:
+            raise _EnoughError
+        data = self._stream.read(size if 0 <= size <= _CHUNK_BYTES else _CHUNK_BYTES)
+        self._left_bytes -= len(data)
+        return data
+
+
+def _bounded(name: PackageName, data: bytes) -> bytes:
+    if len(data) > MAX_METADATA_BYTES:
+        raise _broken(name, f"its metadata have more than {MAX_METADATA_BYTES} bytes")
+    return data
+
+
+def _checked(name: PackageName, data: bytes) -> PackageMetadata:
+    """What `data` say, where they are those of the package that `name` says; pip refuses any other."""
+    from packaging.metadata import parse_email
+    from packaging.utils import canonicalize_name
+    from packaging.version import InvalidVersion, Version
+
+    fields, _unread = parse_email(data)
+    project, version = fields.get("name", ""), fields.get("version", "")
+    try:
+        same = canonicalize_name(project) == name.project and Version(version) == Version(name.version)
+    except InvalidVersion:
+        same = False
+    if not same:
+        said = f"{quote(project)} {quote(version)}"
+        raise _broken(name, f"its metadata are of {said}, its file name says {name.project} {name.version}")
+    return metadata_of(data)
+
+
+def _broken(name: PackageName, why: str) -> IntegrityError:
+    what = "a wheel" if name.kind == "wheel" else "an sdist"
+    return IntegrityError(
+        f"{name.file_name} is not {what} that pip could install",
+        why=quote(why, shown_characters=200)[1:-1],
+        remedy="Build it again.",
+    )
