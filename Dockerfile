@@ -20,7 +20,14 @@ RUN /opt/build/bin/python -m pip wheel --no-deps --no-build-isolation --wheel-di
 FROM python:3.13-slim-trixie
 LABEL org.opencontainers.image.title="therock-outputs" \
       org.opencontainers.image.description="Where the outputs of a ROCm CI run live in S3, and how they get there" \
-      org.opencontainers.image.licenses="MIT"
+      org.opencontainers.image.licenses="MIT AND GPL-2.0-or-later"
+# createrepo_c links the system's GLib, which its wheel leaves out. Its version is that of the base image's distribution: one
+# that is pinned is gone from the mirrors with the next security update.
+# hadolint ignore=DL3008
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends libglib2.0-0t64 \
+ && apt-get clean \
+ && rm -rf /var/lib/apt/lists/*
 # The base image ships the standard library without bytecode; without it every step would compile what it imports.
 RUN python -m compileall -q --invalidation-mode unchecked-hash -x '/(site-packages|dist-packages|test|idlelib|turtledemo|ensurepip|tkinter)/' \
       "$(python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')"
