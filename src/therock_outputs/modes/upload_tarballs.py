@@ -1,0 +1,152 @@
+"""Mode upload-tarballs: install tarballs, and the URL of each for whoever installs from it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from _therock_utils._errors import InputError
+from _therock_utils._keys import quote
+from _therock_utils._transfer_types import UploadItem
+from therock_outputs.modes._build_tree import if_missing
+from therock_outputs.modes._pages import FolderPage, server_writes_pages, store_page
+from therock_outputs.modes._plan import PlannedPart, planned
+from therock_outputs.modes._source import SourceFolder
+from therock_outputs.modes._upload import Uploader, upload_in_steps
+from therock_outputs.report import Snippet
+from therock_outputs.run_target import single_root
+from therock_outputs.shell_lines import download_line, language, unpack_lines
+from therock_outputs.tarball_names import TARBALL_EXTENSION, TarballName, tarball_pattern
+from therock_outputs.text_safety import count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from collections.abc import Set as AbstractSet
+
+    from _therock_utils.storage_location import StorageLocation
+    from _therock_utils.workflow_outputs import WorkflowOutputRoot
+    from therock_outputs.context import Context
+    from therock_outputs.report import Report
+
+OUTPUTS: Final[Mapping[str, str]] = {
+    "tarball_urls": "JSON: family or multiarch, with -tests behind it for a tarball of tests, to the tarball's URL.",
+}
+
+_WHAT: Final = "Tarballs"
+_SHOWN_NAMES: Final = 10
+_SHOWN_SNIPPETS: Final = 3
+
+
+def run(context: Context) -> Report:
+    """Store. Raises InputError for settings that this mode cannot use, and for names that are no tarball's."""
+    root = single_root(context.target)
+    source = SourceFolder.find(context)
+    page = root.tarballs_index()
+    by_server = context.settings.index == "auto" and server_writes_pages(context, root)
+    part = planned(_WHAT, root.tarballs(), lambda: _plan(context, root, source)).with_page(page, by_server=by_server)
+
+    def store(uploader: Uploader) -> None:
+        uploader.store(part.items)
+        writes_page = not by_server and context.settings.index != "none"
+        if writes_page and part.is_stored_in_part(uploader.result):
+            store_page(uploader, FolderPage(page, _WHAT))
+
+    def urls(opens: AbstractSet[StorageLocation]) -> dict[str, str]:
+        stored = {key: item.destination for key, item in _by_key(part.items).items() if item.destination in opens}
+        return {"tarball_urls": json.dumps({key: location.https_url for key, location in stored.items()})}
+
+    return upload_in_steps(
+        context,
+        source.folder,
+        (part,),
+        store=store,
+        outputs=urls,
+        snippets=lambda opens: _snippets(context, root, [item for item in part.items if item.destination in opens]),
+        subject=_WHAT.lower(),
+    )
+
+
+def _plan(context: Context, root: WorkflowOutputRoot, source: SourceFolder) -> PlannedPart:
+    missing = if_missing(context.settings, "error")
+    if source.absence:
+        return PlannedPart(_WHAT, absence=source.absence, if_missing=missing)
+    walked = source.walk(context, key_prefix=root.tarballs().relative_path, top_level_only=True)
+    found = {name: path for path, name in walked.files if name.lower().endswith(TARBALL_EXTENSION)}
+    names = _checked(found, root.platform)
+    shown = context.workspace.shown(source.folder)
+    return PlannedPart(
+        _WHAT,
+        tuple(UploadItem(found[name], root.tarball(name)) for name in found),
+        tuple(file for file in walked.skipped if TARBALL_EXTENSION in file.path.lower()),
+        notices=_notices(names, [name for _, name in walked.files if name not in found]),
+        absence=f"there is no *{TARBALL_EXTENSION} at the top of {shown}",
+        if_missing=missing,
+    )
+
+
+def _checked(filenames: Iterable[str], platform: str) -> tuple[TarballName, ...]:
+    """The names, read. Raises InputError for any that is not of `platform`, and for two of which one URL is wanted."""
+    names, bad = [], []
+    for filename in filenames:
+        name = TarballName.parse(filename)
+        if name is None or name.platform != platform:
+            bad.append(filename)
+        else:
+            names.append(name)
+    if bad:
+        raise InputError(
+            f"nothing was stored: {count(len(bad), 'name')} cannot be a tarball's of a {platform} run: {_listed(bad)}",
+            why=f"the form is {tarball_pattern(platform)}",
+            remedy="Rename them, or leave them out with exclude.",
+        )
+    by_key: dict[str, list[str]] = {}
+    for name in names:
+        by_key.setdefault(name.key, []).append(str(name))
+    for key, versions in by_key.items():
+        if len(versions) > 1:
+            raise InputError(
+                f"nothing was stored: there are {len(versions)} tarballs of {key}: {_listed(versions)}",
+                why="tarball_urls has one URL for each",
+                remedy="Leave all but one out with exclude, or store them in runs of their own.",
+            )
+    return tuple(names)
+
+
+def _notices(names: Iterable[TarballName], others: list[str]) -> tuple[str, ...]:
+    unknown = sorted({name.family for name in names if not name.is_known})
+    return (
+        *([f"not among the known GPU families: {_listed(unknown)}"] if unknown else []),
+        *(
+            [f"{count(len(others), 'other file')} left out, not *{TARBALL_EXTENSION}: {_listed(others)}"]
+            if others
+            else []
+        ),
+    )
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _SHOWN_NAMES
+    return ", ".join(map(quote, names[:_SHOWN_NAMES])) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _by_key(items: Iterable[UploadItem]) -> dict[str, UploadItem]:
+    """The items by the key of their name, sorted by it."""
+    named = {TarballName.parse(item.destination.name): item for item in items}
+    return dict(sorted((name.key, item) for name, item in named.items() if name is not None))
+
+
+def _snippets(context: Context, root: WorkflowOutputRoot, items: list[UploadItem]) -> tuple[Snippet, ...]:
+    """How each of the first few is fetched (or found in the staging folder) and unpacked."""
+    lines: list[str] = []
+    for key, item in list(_by_key(items).items())[:_SHOWN_SNIPPETS]:
+        archive, location = item.destination.name, item.destination
+        if context.staging_dir is not None:
+            archive = context.workspace.shown(location.local_path(context.staging_dir))
+        else:
+            lines.append(download_line(location.https_url, archive, root.platform))
+        lines += unpack_lines(archive, f"therock-{key}", root.platform)
+    if not lines:
+        return ()
+    which = "" if len(items) <= _SHOWN_SNIPPETS else f" the first {_SHOWN_SNIPPETS} of {len(items):,}"
+    verb = "Unpack" if context.staging_dir is not None else "Fetch and unpack"
+    return (Snippet(f"{verb}{which}:", language(root.platform), tuple(lines)),)
