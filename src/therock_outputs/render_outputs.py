@@ -106,6 +106,10 @@ def render_document(report: Report) -> bytes:
             for table in report.tables
         ],
         "outputs": dict(report.outputs),
+        "snippets": [
+            {"title": snippet.title, "language": snippet.language, "lines": snippet.lines}
+            for snippet in report.snippets
+        ],
         "notices": list(report.notices),
         "warnings": list(report.warnings),
         "error": str(report.error) if report.error is not None else "",
@@ -126,6 +130,9 @@ def render_console(report: Report) -> Iterable[str]:
         yield f"staged, not uploaded: {report.staging_dir}"
     for part in report.parts:
         yield from _part_lines(report, part)
+    for snippet in report.snippets:
+        yield f"  {snippet.title}"
+        yield from (f"    {line}" for line in snippet.lines)
     for table in report.tables:
         yield from _first_few(table.title, ["  ".join(row) for row in table.rows], more=table.more)
     yield from _first_few("left out", [f"{item.path}: {item.reason}" for item in result.skipped])

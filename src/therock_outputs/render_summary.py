@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from therock_outputs.report import has_one_cause
-from therock_outputs.text_safety import code, count, link, prose, size
+from therock_outputs.text_safety import code, code_block, count, link, prose, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from _therock_utils._errors import OutputsError
     from therock_outputs.paths import Workspace
-    from therock_outputs.report import Part, Report, Table
+    from therock_outputs.report import Part, Report, Snippet, Table
 
 _Row = TypeVar("_Row")
 _SHOWN_ROWS: Final = 50
+_CUT_NOTE: Final = "\n\n(cut: the report file has the rest)\n"
 _STATES: Final = {
     "stored": "",
     "partly": "incomplete",
@@ -38,6 +40,9 @@ def render_summary(report: Report, *, workspace: Workspace, room_bytes: int) -> 
     text = f"{head}\n{details}" if details else head
     if len(text.encode()) <= room_bytes:
         return text
+    if report.snippets and len(f"{head}{_CUT_NOTE}".encode()) > room_bytes:
+        # Half a block of code would take in what follows, too.
+        head = "\n".join(_head(dataclasses.replace(report, snippets=()), workspace))
     return _cut(head, room_bytes)
 
 
@@ -68,6 +73,8 @@ def _head(report: Report, workspace: Workspace) -> Iterable[str]:
     if report.dry_run:
         yield f"Dry run: nothing was {report.verb}."
         yield ""
+    for snippet in report.snippets:
+        yield from _copied(snippet)
     if report.parts:
         yield from _table(report, workspace)
         yield ""
@@ -77,6 +84,13 @@ def _head(report: Report, workspace: Workspace) -> Iterable[str]:
         yield f"- ⚠️ {count(len(report.warnings) - _SHOWN_ROWS, 'more warning')} in the report file"
     for notice in report.notices:
         yield f"- {prose(notice)}"
+
+
+def _copied(snippet: Snippet) -> Iterable[str]:
+    yield prose(snippet.title)
+    yield ""
+    yield code_block(snippet.lines, snippet.language)
+    yield ""
 
 
 def _table(report: Report, workspace: Workspace) -> Iterable[str]:
@@ -164,9 +178,8 @@ def _list(title: str, rows: tuple[_Row, ...], line: Callable[[_Row], str]) -> It
 
 
 def _cut(text: str, room_bytes: int) -> str:
-    note = "\n\n(cut: the report file has the rest)\n"
-    room_bytes -= len(note.encode())
+    room_bytes -= len(_CUT_NOTE.encode())
     if room_bytes < 0:
         return ""
     kept = f"{text}\n".encode()[: room_bytes + 1].decode("utf-8", errors="ignore")
-    return kept[: kept.rfind("\n")] + note if "\n" in kept else note.lstrip("\n")
+    return kept[: kept.rfind("\n")] + _CUT_NOTE if "\n" in kept else _CUT_NOTE.lstrip("\n")

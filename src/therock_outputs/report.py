@@ -59,6 +59,18 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
+class Snippet:
+    """Lines that a person copies and runs next, on top of the summary. `language` names its colours, e.g. `sh`.
+
+    Lines are shown as they are: whoever makes them quotes what comes from outside for that language (shlex.quote).
+    """
+
+    title: str
+    language: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Everything that came of a run. `outputs` are the mode's own, beside those that every mode has.
 
@@ -82,6 +94,7 @@ class Report:
     verb: str = "stored"
     tables: tuple[Table, ...] = ()
     made: tuple[Path, ...] = ()
+    snippets: tuple[Snippet, ...] = ()
 
     @property
     def exit_code(self) -> int:

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import AliasGenerator, BeforeValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
-from therock_outputs.mode_names import LOG_MODES, SELECTING_MODES, STORING_MODES, UPLOAD_MODES, Mode
+from therock_outputs.mode_names import (
+    BUILD_MODES,
+    LOG_MODES,
+    PATH_MODES,
+    SELECTING_MODES,
+    STORING_MODES,
+    Mode,
+)
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -103,6 +110,8 @@ class Settings(BaseSettings):
             Mode.LOCATE,
             Mode.UPLOAD_BUILD,
             Mode.UPLOAD_ARTIFACTS,
+            Mode.UPLOAD_PYTHON,
+            Mode.UPLOAD_MANIFEST,
             Mode.FETCH_ARTIFACTS,
             Mode.FIND_ARTIFACTS,
             Mode.COPY_ARTIFACTS,
@@ -121,8 +130,15 @@ class Settings(BaseSettings):
         flags=("stage-name",),
     )
     family: str = _input(
-        "GPU family of a per-arch stage, e.g. gfx1151; empty for a generic stage.",
-        modes=(Mode.LOCATE, Mode.UPLOAD_STAGE, Mode.UPLOAD_ARTIFACTS),
+        "GPU family of a per-arch stage, or of packages or manifests of one family, e.g. gfx1151; empty for a generic "
+        "stage.",
+        modes=(
+            Mode.LOCATE,
+            Mode.UPLOAD_STAGE,
+            Mode.UPLOAD_ARTIFACTS,
+            Mode.UPLOAD_PYTHON,
+            Mode.UPLOAD_MANIFEST,
+        ),
         flags=("amdgpu-family",),
     )
     topology: str = _input(
@@ -171,17 +187,37 @@ class Settings(BaseSettings):
     )
     layout: Literal["auto", "single-stage", "multi-arch"] = _input(
         "single-stage, multi-arch, or auto: multi-arch in stage modes, else single-stage when artifact_group is set.",
-        modes=(Mode.LOCATE, *LOG_MODES),
+        modes=(Mode.LOCATE, *LOG_MODES, Mode.UPLOAD_PYTHON),
         default="auto",
         shown="auto",
     )
     build_dir: str = _input(
-        "The build tree, with logs/ and artifacts/.", modes=UPLOAD_MODES, default="build", shown="build"
+        "The build tree, with logs/ and artifacts/.", modes=BUILD_MODES, default="build", shown="build"
     )
     path: str = _input(
-        "The folder with artifact directories and archives.",
-        modes=(Mode.UPLOAD_ARTIFACTS,),
-        shown="artifacts in build_dir",
+        "The folder of what is stored; required but for upload-artifacts. upload-python takes its dist/ if it has one.",
+        modes=(Mode.UPLOAD_ARTIFACTS, *PATH_MODES),
+        shown="artifacts in build_dir, for upload-artifacts",
+        flags=("input-packages-dir", "input-tarballs-dir", "package-dir", "dist-dir", "report-path"),
+    )
+    package_type: Literal["", "deb", "rpm"] = _input(
+        "deb or rpm; required.", modes=(Mode.UPLOAD_PACKAGES,), flags=("pkg-type",)
+    )
+    subfolder: str = _input(
+        "upload-report: the folder below logs/, required. index: the folder of the run whose pages are written, with "
+        "those above and below it, e.g. logs/math-libs.",
+        modes=(Mode.UPLOAD_REPORT, Mode.INDEX),
+        shown="the whole run, for index",
+    )
+    index_file: str = _input(
+        "Name of the report's own page, which is kept, or else of the page that is made.",
+        modes=(Mode.UPLOAD_REPORT,),
+        default="index.html",
+        shown="index.html",
+        flags=("index-file-name",),
+    )
+    force_index: bool = _input(
+        "true replaces pages that another program made, too.", modes=(Mode.INDEX,), default=False, shown="false"
     )
     output_dir: str = _input(
         "Where the artifacts go; required.", modes=(Mode.FETCH_ARTIFACTS,), flags=("download-dir",)
@@ -254,28 +290,33 @@ class Settings(BaseSettings):
     compression_level: Annotated[_Level | None, BeforeValidator(_auto_is_none)] = _input(
         "1 to 19 for zst, 0 to 9 for xz.", modes=(Mode.UPLOAD_ARTIFACTS,), default=None, shown="3 for zst, 6 for xz"
     )
-    include: Lines = _input("Globs, one a line: log files to store, relative to logs/.", modes=LOG_MODES, default=())
-    exclude: Lines = _input("Globs, one a line: log files to leave out.", modes=LOG_MODES, default=())
+    include: Lines = _input(
+        "Globs, one a line: files to store, relative to path, of a build to its logs/.",
+        modes=(*LOG_MODES, *PATH_MODES),
+        default=(),
+    )
+    exclude: Lines = _input("Globs, one a line: files to leave out.", modes=(*LOG_MODES, *PATH_MODES), default=())
     include_hidden: bool = _input(
-        "false leaves out log files and folders whose name begins with a dot.",
-        modes=LOG_MODES,
+        "false leaves out log and report files, and folders, whose name begins with a dot.",
+        modes=(*LOG_MODES, Mode.UPLOAD_REPORT),
         default=True,
         shown="true",
     )
     if_no_files_found: Literal["", "error", "warn", "ignore"] = _input(
         "error, warn or ignore, when there is nothing to store.",
         modes=STORING_MODES,
-        shown="error for artifacts, warn for logs and manifest",
+        shown="warn for logs, manifests and reports, else error",
     )
     on_conflict: Literal["overwrite", "error", "skip"] = _input(
-        "When other bytes already lie under a key: overwrite (with a warning), error (nothing is stored) or skip.",
+        "When other bytes already lie under a key: overwrite (with a warning), error (nothing is stored) or skip. A "
+        "package that a repository names is never overwritten: the new one gets a name of its own.",
         modes=STORING_MODES,
         default="overwrite",
         shown="overwrite",
     )
     index: Literal["auto", "write", "none"] = _input(
         "Index pages: auto (where the server does not write them), write or none.",
-        modes=LOG_MODES,
+        modes=(*LOG_MODES, *PATH_MODES),
         default="auto",
         shown="auto",
     )
@@ -288,12 +329,12 @@ class Settings(BaseSettings):
     )
     job_status: Literal["", "success", "failure", "cancelled"] = _input(
         "How the job went so far; artifacts of a build that did not succeed are not stored.",
-        modes=UPLOAD_MODES,
+        modes=BUILD_MODES,
         shown="${{ job.status }}",
     )
     dry_run: bool = _input(
         "Say what would be done, and store or fetch nothing.",
-        modes=(*STORING_MODES, Mode.FETCH_ARTIFACTS),
+        modes=(*STORING_MODES, Mode.FETCH_ARTIFACTS, Mode.INDEX),
         default=False,
         shown="false",
     )

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _BACKTICKS: Final = re.compile(r"`+")
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 _UNIT_STEP: Final = 1000
 _TEN: Final = 10
+_FENCE: Final = 3
 
 
 def visible(text: str) -> str:
@@ -46,6 +50,14 @@ def code(text: str) -> str:
     fence = "`" * (longest + 1)
     pad = " " if not shown.strip() or shown[0] in "` " or shown[-1] in "` " else ""
     return f"{fence}{pad}{shown}{pad}{fence}"
+
+
+def code_block(lines: Iterable[str], language: str) -> str:
+    """`lines` as a fenced code block (GitHub Flavored Markdown, 4.5), one line each; nothing in them ends it early."""
+    shown = [visible(line) for line in lines]
+    longest = max((len(run) for line in shown for run in _BACKTICKS.findall(line)), default=0)
+    fence = "`" * max(_FENCE, longest + 1)
+    return "\n".join((f"{fence}{language}", *shown, fence))
 
 
 def prose(text: str) -> str:

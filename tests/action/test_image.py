@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fakes.deb_packages import control_text, deb_of
+from fakes.rpm_packages import build_rpm
 from fakes.runner import PROJECT, FakeRunner, image_launcher
 from fakes.trees import write_tree
+from fakes.wheels import make_wheel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,6 +103,33 @@ def test_artifacts_go_round_in_the_container_and_belong_to_the_workspaces_owner(
     assert (folder / "bench-5.1").stat().st_uid == folder.stat().st_uid == runner.workspace.stat().st_uid
     checked = runner.run({"mode": "verify", "staging_dir": "out"})
     assert (checked.exit_code, checked.outputs["verified"]) == (0, "true"), checked.log
+
+
+@pytest.mark.needs("rpmbuild")
+def test_packages_and_pages_are_made_in_the_container(runner: FakeRunner) -> None:
+    source = runner.workspace / "packages"
+    make_wheel(source, "rocm-sdk", "7.1.0+rocm")
+    build_rpm(source, "rocm-core", version="7.1.0")
+    (source / "rocm-core_7.1.0_amd64.deb").write_bytes(deb_of(control_text("rocm-core", "7.1.0")))
+    staging = {"path": "packages", "staging_dir": "staged"}
+    for inputs in (
+        {"mode": "upload-python", "include": "*.whl"},
+        {"mode": "upload-packages", "package_type": "deb"},
+        {"mode": "upload-packages", "package_type": "rpm"},
+        {"mode": "index", "path": ""},
+    ):
+        result = runner.run(staging | inputs)
+        assert result.exit_code == 0, result.log
+    (run,) = (runner.workspace / "staged").iterdir()
+    for name in (
+        "python/simple/rocm-sdk/index.html",
+        "packages/deb/dists/stable/main/binary-amd64/Packages.gz",
+        "packages/rpm/x86_64/repodata/repomd.xml",
+        "index.html",
+        "index.json",
+    ):
+        assert (run / name).is_file(), name
+        assert (run / name).stat().st_uid == runner.workspace.stat().st_uid
 
 
 @pytest.mark.parametrize(

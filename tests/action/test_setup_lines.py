@@ -64,9 +64,10 @@ def at_a_terminal(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_readme_has_these_command_lines() -> None:
-    first, *artifacts, last = command_lines()
+    first, *others, last = command_lines()
     assert "upload-stage" in first
-    assert [line.split()[1] for line in artifacts] == ["upload-artifacts", "fetch-artifacts", "verify"]
+    modes = ["upload-artifacts", "fetch-artifacts", "verify", "wheel", "upload-python", "download", "index"]
+    assert [line.split()[1] for line in others] == modes
     assert last == ".ci/test"
 
 
@@ -82,7 +83,7 @@ def test_the_lines_install_store_the_example_build_and_bring_its_artifacts_back(
     assert outputs["log_url"] == page
     assert outputs["file_count"] == str(len(stored))
     assert str(folder) in done.stderr
-    store, fetch, verify = command_lines()[1:-1]
+    store, fetch, verify, *packages = command_lines()[1:-1]
     done = at_a_terminal(store, copy)
     assert done.returncode == 0, done.stderr
     done = at_a_terminal(fetch, copy)
@@ -93,6 +94,13 @@ def test_the_lines_install_store_the_example_build_and_bring_its_artifacts_back(
     done = at_a_terminal(verify, copy)
     assert done.returncode == 0, done.stderr
     assert dict(line.split("=", 1) for line in done.stdout.splitlines())["verified"] == "true"
+    for line in packages:
+        done = at_a_terminal(line, copy)
+        assert done.returncode == 0, f"{line}\n{done.stderr}"
+    (wheel,) = (copy / "dist").iterdir()
+    assert (copy / "fetched" / wheel.name).read_bytes() == wheel.read_bytes()
+    assert f'href="./{wheel.name}"' in (copy / "out/local-linux/python/index.html").read_text(encoding="utf-8")
+    assert 'href="./python/index.html"' in (copy / "out/local-linux/index.html").read_text(encoding="utf-8")
 
 
 def test_the_last_line_makes_its_environment_and_finds_the_tests(copy: Path) -> None:

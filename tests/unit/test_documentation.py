@@ -11,8 +11,10 @@ import yaml
 from _therock_utils import _errors
 from _therock_utils.workflow_outputs import ALIASES
 from fakes.contexts import STAGED, make_context
+from fakes.deb_packages import control_text, deb_of
 from fakes.runner import PROJECT
 from fakes.trees import write_tree
+from fakes.wheels import make_wheel
 from therock_outputs.documentation import (
     action_outputs,
     modes_of_output,
@@ -85,9 +87,19 @@ def test_action_yml_is_a_container_action_made_of_this_checkout() -> None:
 _READING = {
     Mode.FETCH_ARTIFACTS: {"stage": "all", "output_dir": "fetched"},
     Mode.COPY_ARTIFACTS: {"stage": "all", "source_run_id": "99"},
+    Mode.INDEX: {},
     Mode.VERIFY: {},
 }
 """Modes that read what another stored, with inputs for that."""
+
+_STORING = {
+    Mode.UPLOAD_PYTHON: {"path": "python"},
+    Mode.UPLOAD_TARBALLS: {"path": "tarballs"},
+    Mode.UPLOAD_PACKAGES: {"path": "debs", "package_type": "deb"},
+    Mode.UPLOAD_MANIFEST: {"path": "manifests", "family": "gfx1151"},
+    Mode.UPLOAD_REPORT: {"path": "report", "subfolder": "manifest-diff"},
+}
+"""Modes that store a folder of their own, with inputs for that."""
 
 
 @pytest.mark.parametrize(
@@ -104,11 +116,25 @@ def test_a_mode_has_exactly_the_outputs_that_it_declares(tmp_path: Path, mode: M
                 make_context(tmp_path, Mode.UPLOAD_ARTIFACTS, run_id=run_id, artifacts="blas", lookup="false")
             )
             assert stored.exit_code == 0
+        write_tree(
+            tmp_path,
+            {
+                "tarballs/therock-dist-linux-gfx1151-7.1.0.tar.gz": "x",
+                "debs/logs/packaging.log": "built\n",
+                "manifests/therock-manifest_torch_py3.12_main.json": "{}",
+                "report/index.html": "<p>the same</p>",
+            },
+        )
+        make_wheel(tmp_path / "python", "rocm")
+        (tmp_path / "debs/rocm_7.1_amd64.deb").write_bytes(deb_of(control_text("rocm", "7.1")))
     about = {"artifact_group": "gfx94X-dcgpu", "stage": "math-libs", "family": "gfx1151"}
     (tmp_path / STAGED).mkdir(exist_ok=True)
-    context = make_context(tmp_path, mode, lookup="false", **_READING.get(mode, about))
+    context = make_context(tmp_path, mode, lookup="false", **(_READING | _STORING).get(mode, about))
     report = load_mode(mode).run(context)
     assert set(report.outputs) == set(load_mode(mode).OUTPUTS)
+    if build == "full" and mode in _STORING:
+        assert report.exit_code == 0
+        assert all(report.outputs.values())
     outputs = render_outputs(report, report_path="x")
     assert list(outputs) == [*COMMON_OUTPUTS, *report.outputs]
     assert all(mode in modes_of_output(name) for name in outputs)

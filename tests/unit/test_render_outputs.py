@@ -19,7 +19,7 @@ from therock_outputs.render_outputs import (
     render_document,
     render_outputs,
 )
-from therock_outputs.report import Part, Table
+from therock_outputs.report import Part, Snippet, Table
 
 
 def total_bytes(outputs: dict[str, str]) -> int:
@@ -230,6 +230,17 @@ def test_where_no_run_was_found_the_outputs_about_it_are_empty() -> None:
     document = json.loads(render_document(it))
     assert [document[name] for name in ("bucket", "prefix", "run_id", "platform")] == [""] * 4
     assert list(render_console(it)) == []
+
+
+def test_the_console_shows_what_to_run_next() -> None:
+    snippet = Snippet("Install:", "sh", ("pip install rocm \\", "  --no-index"))
+    lines = list(render_console(report(snippets=(snippet,))))
+    assert lines[-3:] == ["  Install:", "    pip install rocm \\", "      --no-index"]
+
+
+def test_the_document_has_what_to_run_next() -> None:
+    document = json.loads(render_document(report(snippets=(Snippet("Install:", "sh", ("pip install rocm",)),))))
+    assert document["snippets"] == [{"title": "Install:", "language": "sh", "lines": ["pip install rocm"]}]
 
 
 def test_the_document_has_the_tables() -> None:

@@ -15,8 +15,9 @@ from fakes import markdown
 from fakes.reports import HOSTILE_NAMES, STAGING, at, conflict, failed, report, result_of, stored
 from therock_outputs.mode_names import Mode
 from therock_outputs.render_summary import render_failure, render_summary
-from therock_outputs.report import Part, Report, Table
+from therock_outputs.report import Part, Report, Snippet, Table
 from therock_outputs.runner import MAX_SUMMARY_BYTES
+from therock_outputs.text_safety import visible
 
 WORKSPACE_FOLDER = Path("/github/workspace")
 
@@ -241,6 +242,42 @@ def test_a_long_table_is_shortened_and_an_empty_one_is_left_out() -> None:
     assert "key50" not in text
     assert "and 10 more" in text
     assert "Nothing" not in text
+
+
+def test_what_to_run_next_stands_above_the_table_but_below_what_failed() -> None:
+    snippets = (Snippet("Install *it*:", "sh", ("one \\", "  two")), Snippet("Then:", "bat", ("three",)))
+    error = OutputsError("not all of it")
+    text = rendered(report(parts=(LOGS,), snippets=snippets, error=error))
+    assert text.startswith(
+        "### ❌ upload-stage · `math-libs/gfx1151`\n\n> **not all of it**\n\n"
+        "Install \\*it\\*:\n\n```sh\none \\\n  two\n```\n\nThen:\n\n```bat\nthree\n```\n\n| What |"
+    )
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_hostile_lines_to_run_stay_in_their_block(name: str) -> None:
+    lines = (name, "```", f"``` {name}")
+    text = rendered(report(parts=(LOGS,), snippets=(Snippet(name, "sh", lines),)))
+    (fence,) = [token for token in markdown.parse(text) if token.type == "fence"]
+    assert fence.content.splitlines() == [visible(line) for line in lines]
+    assert markdown.links(text) == [at("logs/math-libs/gfx1151/index.html").https_url]
+    html = {token.content for token in markdown.flat(markdown.parse(text)) if token.type.startswith("html")}
+    assert html <= markdown.OUR_HTML
+
+
+@given(st.integers(0, 2_500))
+def test_a_summary_that_is_cut_never_ends_inside_a_block(room_bytes: int) -> None:
+    snippet = Snippet("Install:", "sh", tuple(f"pip install package-{number}" for number in range(20)))
+    it = report(parts=(LOGS,), snippets=(snippet,), result=result_of(2))
+    text = rendered(it, room_bytes)
+    assert len(text.encode()) <= room_bytes
+    fences = [token.content for token in markdown.parse(f"{text}\nthe next step's\n") if token.type == "fence"]
+    assert fences in ([], ["".join(f"{line}\n" for line in snippet.lines)])
+
+
+def test_what_to_run_next_stays_where_only_the_details_do_not_fit() -> None:
+    it = report(parts=(LOGS,), snippets=(Snippet("Install:", "sh", ("pip install rocm",)),), result=result_of(50))
+    assert "```sh\npip install rocm\n```" in rendered(it, 2_000)
 
 
 def test_what_is_fetched_is_not_called_stored() -> None:

@@ -12,6 +12,7 @@ from fakes import markdown
 from fakes.runner_protocol import read_console
 from therock_outputs.text_safety import (
     code,
+    code_block,
     command_data,
     command_property,
     count,
@@ -169,6 +170,22 @@ def test_bold_prose_is_bold_text_and_nothing_else(text: str) -> None:
     opening, *inside, closing = [token for token in inline.children or [] if token.content or token.nesting]
     assert (opening.type, closing.type) == ("strong_open", "strong_close")
     assert markdown.plain_text(inside) == visible(text).strip()
+
+
+@given(st.lists(hostile_text | st.sampled_from(["```", "    ````", "~~~", "`" * 9, "</details>", "", "> x"])))
+@example(["```", "after"])
+@example(["`" * 5, "```"])
+@example(["one\n```\ntwo"])
+def test_nothing_in_a_code_block_ends_it(lines: list[str]) -> None:
+    tokens = markdown.parse(f"before\n\n{code_block(lines, 'sh')}\n\nafter\n")
+    (fence,) = [token for token in tokens if token.type == "fence"]
+    assert (fence.info, fence.content) == ("sh", "".join(f"{visible(line)}\n" for line in lines))
+    assert [token.content for token in tokens if token.type == "inline"] == ["before", "after"]
+
+
+def test_a_code_block_reads_like_this() -> None:
+    assert code_block(["pip install x"], "sh") == "```sh\npip install x\n```"
+    assert code_block(["a ``` b"], "text") == "````text\na ``` b\n````"
 
 
 @given(hostile_text)

@@ -18,9 +18,15 @@ _MODULES = {
     Mode.UPLOAD_BUILD: "upload_build",
     Mode.UPLOAD_STAGE: "upload_stage",
     Mode.UPLOAD_ARTIFACTS: "upload_artifacts",
+    Mode.UPLOAD_PYTHON: "upload_python",
+    Mode.UPLOAD_TARBALLS: "upload_tarballs",
+    Mode.UPLOAD_PACKAGES: "upload_packages",
+    Mode.UPLOAD_MANIFEST: "upload_manifest",
+    Mode.UPLOAD_REPORT: "upload_report",
     Mode.FETCH_ARTIFACTS: "fetch_artifacts",
     Mode.FIND_ARTIFACTS: "find_artifacts",
     Mode.COPY_ARTIFACTS: "copy_artifacts",
+    Mode.INDEX: "index",
     Mode.VERIFY: "verify",
 }
 

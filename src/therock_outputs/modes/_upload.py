@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from _therock_utils.storage_backend import StorageBackend
     from _therock_utils.storage_location import StorageLocation
     from therock_outputs.context import Context
-    from therock_outputs.modes._build_tree import BuildTree
     from therock_outputs.modes._plan import PlannedPart
+    from therock_outputs.report import Snippet
 
 _SHOWN_CONFLICTS: Final = 5
 _RECORD_NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
@@ -99,16 +99,18 @@ class Uploader:
 
 def upload_in_steps(
     context: Context,
-    tree: BuildTree,
+    folder: Path,
     parts: tuple[PlannedPart, ...],
     *,
     store: Callable[[Uploader], None],
     outputs: Callable[[AbstractSet[StorageLocation]], dict[str, str]],
+    snippets: Callable[[AbstractSet[StorageLocation]], tuple[Snippet, ...]] = lambda _opens: (),
     subject: str = "",
 ) -> Report:
     """Let `store` store the parts' items and pages, then store the record. Returns the report.
 
-    `outputs` gets the locations that links can open: none in a dry run. `subject` is what the report is about, where
+    `outputs` and `snippets` get the locations that links can open: none in a dry run. Files that were left out are told
+    by their paths relative to `folder`. `subject` is what the report is about, where
     the layout does not say. Never raises for what could not be stored: the report has both sides.
     """
     uploader = Uploader(context)
@@ -118,7 +120,7 @@ def upload_in_steps(
         store(uploader)
     except OutputsError as error:
         uploader.give_up([item for part in parts for item in part.items], error)
-    result = _relative_to(tree.folder, uploader.result)
+    result = _relative_to(folder, uploader.result)
     warnings, missing = missing_findings(parts)
     cancelled = CancelledError(context.cancel.signal_number) if context.cancel.cancelled else None
     rows = report_parts(parts, result, uploader.kept_pages)
@@ -143,6 +145,7 @@ def upload_in_steps(
         error=cancelled or error_of(result) or missing,
         staging_dir=context.staging_dir,
         dry_run=dry_run,
+        snippets=snippets(opens),
     )
     return leave_record(uploader, report)
 
@@ -152,7 +155,7 @@ def _failed(items: Sequence[UploadItem], error: OutputsError) -> tuple[FailedIte
 
 
 def _relative_to(folder: Path, result: UploadResult) -> UploadResult:
-    """`result` with the paths of what was left out relative to the build directory, whoever left it out."""
+    """`result` with the paths of what was left out relative to `folder`, whoever left it out."""
     return dataclasses.replace(
         result,
         skipped=tuple(

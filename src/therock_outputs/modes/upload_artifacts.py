@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +22,7 @@ from therock_outputs.modes._artifact_plan import ARTIFACTS, ArtifactFolder, Arti
 from therock_outputs.modes._artifacts import Archive, prepare_archives, store_archives, stores_at_once
 from therock_outputs.modes._pages import server_writes_pages
 from therock_outputs.modes._plan import planned
+from therock_outputs.modes._scratch import make_scratch
 from therock_outputs.modes._selectors import artifact_names
 from therock_outputs.modes._upload import Uploader, upload_in_steps
 from therock_outputs.run_target import single_root
@@ -59,7 +59,7 @@ def run(context: Context) -> Report:
     storing = _Storing(context, plan)
     return upload_in_steps(
         context,
-        folder.tree,
+        folder.tree.folder,
         (part,),
         store=storing.store,
         outputs=lambda opens: {
@@ -121,7 +121,7 @@ class _Storing:
         scratch = Path()
         try:
             if items:
-                scratch = _make_scratch(settings.runner_temp, stack)
+                scratch = make_scratch(settings.runner_temp, stack, purpose="the archives")
         except LocalFileError as error:
             uploader.give_up(items, error)
             items = []
@@ -188,26 +188,6 @@ def _stopping_error(before: UploadResult, after: UploadResult) -> OutputsError |
         if is_permanent_for_bucket(error) or (isinstance(error, ServiceUnavailableError) and not got_through):
             return error
     return None
-
-
-def _make_scratch(runner_temp: str, stack: contextlib.ExitStack) -> Path:
-    """A temporary folder that lives as long as `stack`: below RUNNER_TEMP, or where the system has them.
-
-    Raises LocalFileError where there can be none.
-    """
-    reason = ""
-    for parent in dict.fromkeys((runner_temp or None, None)):
-        try:
-            folder = tempfile.TemporaryDirectory(prefix="therock-outputs-", dir=parent, ignore_cleanup_errors=True)
-        except OSError as error:
-            reason = error.strerror or type(error).__name__
-        else:
-            return Path(stack.enter_context(folder))
-    raise LocalFileError(
-        "there can be no temporary folder for the archives",
-        why=reason,
-        remedy="Free some space, or point RUNNER_TEMP or TMPDIR at a folder that can be written.",
-    )
 
 
 def _content_bytes(item: UploadItem, cancel: CancelToken) -> int:

@@ -59,7 +59,7 @@ def run(context: Context) -> Report:
 
         report = upload_in_steps(
             context,
-            tree,
+            tree.folder,
             (logs, artifacts.part, manifest),
             store=store,
             outputs=lambda opens: _outputs(root, group, opens),

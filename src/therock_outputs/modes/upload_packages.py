@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from _therock_utils._errors import InputError, LocalFileError, OutputsError
+from _therock_utils._errors import InputError, OutputsError
 from _therock_utils._transfer_types import FailedItem, UploadItem, UploadResult
 from _therock_utils.s3_buckets import parse_release_type
 from therock_outputs.modes._pages import FolderPage, server_writes_pages, store_page
@@ -19,6 +19,7 @@ from therock_outputs.modes._plan import PlannedPart, planned
 from therock_outputs.modes._repository import Publisher
 from therock_outputs.modes._repository_files import Placed, inspect_files, place_files
 from therock_outputs.modes._repository_state import StateReader
+from therock_outputs.modes._scratch import make_scratch
 from therock_outputs.modes._source import SourceFolder
 from therock_outputs.modes._upload import Uploader, upload_in_steps
 from therock_outputs.report import Snippet
@@ -186,20 +187,9 @@ class _Plan:
         """A folder for temporary files, below RUNNER_TEMP where that can be written. Raises LocalFileError."""
         if self._scratch is not None:
             return self._scratch
-        reason = ""
-        for parent in dict.fromkeys((self._context.settings.runner_temp or None, None)):
-            try:
-                folder = tempfile.TemporaryDirectory(prefix="therock-outputs-", dir=parent, ignore_cleanup_errors=True)
-            except OSError as error:
-                reason = error.strerror or type(error).__name__
-            else:
-                self._scratch = Path(self._stack.enter_context(folder))
-                return self._scratch
-        raise LocalFileError(
-            "there can be no temporary folder for the repository's metadata",
-            why=reason,
-            remedy="Free some space, or point RUNNER_TEMP or TMPDIR at a folder that can be written.",
-        )
+        runner_temp = self._context.settings.runner_temp
+        self._scratch = make_scratch(runner_temp, self._stack, purpose="the repository's metadata")
+        return self._scratch
 
     def _is_package(self, name: str) -> bool:
         return name.endswith(self._kind.extension) and "/" not in name

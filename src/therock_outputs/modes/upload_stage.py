@@ -61,4 +61,4 @@ def run(context: Context) -> Report:
                 "manifest_url": root.manifest_root().https_url if root.manifest_root() in opens else "",
             }
 
-        return upload_in_steps(context, tree, parts, store=store, outputs=outputs)
+        return upload_in_steps(context, tree.folder, parts, store=store, outputs=outputs)
