@@ -19,6 +19,8 @@ _FENCE: Final = 3
 
 def visible(text: str) -> str:
     r"""`text` on one line: control, bidirectional and other invisible characters become `\xNN` or `\uNNNN`."""
+    if text.isprintable():  # most text is, and this asks without a look at each character from Python
+        return text
     return "".join(
         _escaped(character) if unicodedata.category(character) in _INVISIBLE else character for character in text
     )

@@ -122,6 +122,19 @@ def test_a_page_that_a_record_names_is_compared_as_any_object() -> None:
     assert one(expected, {}, "index.html").state == "missing"
 
 
+@pytest.mark.parametrize("name", ["logs/g/index.html", "logs/g/index.json"])
+def test_the_pages_of_a_folder_that_holds_nothing_any_more_are_not_missed(name: str) -> None:
+    expected = Expected(claims((1, A), name=name))
+    assert compare(expected, {}, records=()) == ()
+    assert one(expected, {"logs/g/sub/a.log": Stored(2)}, name).state == "missing"
+    assert one(expected, {"logs/g": Stored(2)}, "logs/g").state == "extra"
+
+
+@pytest.mark.parametrize("name", ["index.html", "index.json", "logs/index.html", "logs/index.json"])
+def test_a_page_that_no_record_names_is_nothing_extra(name: str) -> None:
+    assert compare(Expected(), {name: Stored(2)}, records=()) == ()
+
+
 @pytest.mark.parametrize(
     ("said", "stored", "state", "compared"),
     [
@@ -278,7 +291,8 @@ def test_every_object_gets_exactly_one_finding_and_trouble_comes_first(
     assert len(keys) == len(set(keys))
     files_of_sidecars = {name.removesuffix(".sha256sum") for name in digests}
     pages = {name for name in stored if name.endswith("index.html") and name not in records}
-    assert set(keys) == {*records, *stored, *files_of_sidecars} - pages
+    removed = {"logs/index.html"} - set(stored)  # there is nothing else in that folder
+    assert set(keys) == {*records, *stored, *files_of_sidecars} - pages - removed
     order = [["differs", "missing", "extra", "same"].index(finding.state) for finding in found]
     assert order == sorted(order)
     for finding in found:

@@ -22,7 +22,7 @@ SYMBOLS: Final[Mapping[State, str]] = {"differs": "*", "missing": "-", "extra": 
 """The states, what needs a look first, and their signs."""
 
 MAX_ROWS: Final = 200
-_INDEX: Final = "index.html"
+_PAGES: Final = ("index.html", "index.json")
 _SHOWN_DIGESTS: Final = 3
 _UNREAD: Final = "the digest beside it could not be read, so its bytes were not compared"
 
@@ -111,6 +111,9 @@ def compare(
     """
     unknown = frozenset(unknown)
     names = {*expected.records, *map(file_of, expected.digests), *stored} - set(records) - unknown
+    # Mode index removes the pages of a folder that holds nothing else any more.
+    folders = {"", *(folder for name in stored for folder in _folders_of(name))}
+    names -= {name for name in names - set(stored) if _is_page(name) and name.rpartition("/")[0] not in folders}
     findings = [_compare(name, expected, stored) for name in names]
     kept = [
         replace(finding, why=_UNREAD) if is_by_size(finding) and sidecar_name(finding.key) in unknown else finding
@@ -119,6 +122,16 @@ def compare(
     ]
     order = list(SYMBOLS)
     return tuple(sorted(kept, key=lambda finding: (order.index(finding.state), finding.key.encode())))
+
+
+def _is_page(name: str) -> bool:
+    return name.rpartition("/")[2] in _PAGES
+
+
+def _folders_of(name: str) -> Iterator[str]:
+    """The folders below the run's that an object lies in."""
+    while name := name.rpartition("/")[0]:
+        yield name
 
 
 def is_by_size(finding: Finding) -> bool:
@@ -139,8 +152,8 @@ def _compare(name: str, expected: Expected, stored: Mapping[str, Stored]) -> Fin
         return _compare_with_sidecar(name, said, found) if is_by_size(finding) and said and found.sha256 else finding
     if sidecar_name(name) in expected.digests:
         return _compare_with_sidecar(name, said, found)
-    if name == _INDEX or name.endswith(f"/{_INDEX}"):
-        return None  # the server makes such pages
+    if _is_page(name):
+        return None  # the server makes such pages, or a step of mode index that ended before it left its record
     return Finding("extra", name, "no record names it")
 
 

@@ -6,32 +6,34 @@ on it. A page that another program made is never replaced.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from _therock_utils._errors import (
-    ConflictError,
-    NotPermittedError,
-    OutputsError,
-    ServiceUnavailableError,
-)
-from _therock_utils._transfer_types import FailedItem, StoredObject, UploadResult
+from _therock_utils._errors import NotPermittedError, ServiceUnavailableError
+from _therock_utils._transfer_types import UploadResult
 from _therock_utils.s3_buckets import is_inventory_bucket
-from therock_outputs.index_page import ListedFile, read_index_page, render_index_page
+from therock_outputs.index_json import JSON_NAME
+from therock_outputs.index_page import (
+    OWN_GENERATORS,
+    PAGE_CONTENT_TYPE,
+    ListedFile,
+    generator_of,
+    read_index_page,
+    render_index_page,
+)
+from therock_outputs.modes._documents import Keep, Write, store_documents
 from therock_outputs.report import in_one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from collections.abc import Set as AbstractSet
 
+    from _therock_utils._transfer_types import StoredBytes
     from _therock_utils.storage_location import StorageLocation
     from _therock_utils.workflow_outputs import WorkflowOutputRoot
     from therock_outputs.context import Context
+    from therock_outputs.modes._documents import Decision
     from therock_outputs.modes._upload import Uploader
-
-MAX_ATTEMPTS: Final = 8
-_MAX_PAUSE_SECONDS: Final = 2.0
-_CONTENT_TYPE: Final = "text/html; charset=utf-8"
 
 
 def server_writes_pages(context: Context, root: WorkflowOutputRoot) -> bool:
@@ -59,7 +61,8 @@ class FolderPage:
                 for stored in uploader.result.stored
                 if stored.location.relative_path.startswith(f"{folder.relative_path}/")
             }
-        return _listed({name: size for name, size in listed.items() if name != self.location.name})
+        beside = {self.location.name, JSON_NAME}  # what mode index writes beside a page
+        return _listed({name: size for name, size in listed.items() if name not in beside})
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,51 +92,22 @@ class ListPage:
 
 def store_page(uploader: Uploader, page: FolderPage | ListPage) -> None:
     """Write `page`, merging again where another job was faster. Never raises: a page that fails is a failed item."""
-    import tenacity
 
-    retrying = tenacity.Retrying(
-        retry=tenacity.retry_if_exception_type(ConflictError),
-        stop=tenacity.stop_after_attempt(MAX_ATTEMPTS),
-        wait=tenacity.wait_random_exponential(multiplier=0.1, max=_MAX_PAUSE_SECONDS),
-        sleep=uploader.context.cancel.sleep,
-        reraise=True,
-    )
-    try:
-        retrying(_store_once, uploader, page)
-    except OutputsError as error:
-        failed = FailedItem(page.location.relative_path, page.location, error)
-        uploader.result += UploadResult(failed=(failed,))
+    def compose(present: Mapping[StorageLocation, StoredBytes | None]) -> Mapping[StorageLocation, Decision]:
+        return {page.location: _decide(uploader, page, present[page.location])}
+
+    store_documents(uploader, [page.location], compose)
 
 
-def _store_once(uploader: Uploader, page: FolderPage | ListPage) -> None:
-    context, location = uploader.context, page.location
-    context.cancel.check()
-    if context.settings.dry_run:
-        data = render_index_page(page.title, page.rows(uploader, ()))
-        digest = hashlib.sha256(data).hexdigest()
-        uploader.add_stored(StoredObject(location, len(data), digest, _CONTENT_TYPE, "dry-run"))
-        return
-    readable, there = True, None
-    try:
-        there = uploader.backend.read_small(location, cancel=context.cancel)
-    except NotPermittedError:  # without the right to list, S3 says this of a missing object, too
-        readable = False
-    present = read_index_page(there.data) if there is not None else ()
-    if present is None:
-        uploader.keep_page(location, "another program made it")
-        return
-    rows = page.rows(uploader, present)
-    if not rows and there is None:
-        return
-    data, etag = render_index_page(page.title, rows), there.etag if there is not None else ""
-    try:
-        stored = uploader.backend.replace(location, data, _CONTENT_TYPE, etag=etag, cancel=context.cancel)
-    except ConflictError:
-        if readable:
-            raise
-        uploader.keep_page(location, "it cannot be read with these credentials, so nothing can be added to it")
-    else:
-        uploader.add_stored(stored)
+def _decide(uploader: Uploader, page: FolderPage | ListPage, found: StoredBytes | None) -> Decision:
+    listed = read_index_page(found.data) if found is not None else ()
+    if listed is None:
+        is_own = found is not None and generator_of(found.data).startswith(OWN_GENERATORS)
+        return Keep() if is_own else Keep("another program made it")
+    rows = page.rows(uploader, listed)
+    if not rows and found is None and not uploader.context.settings.dry_run:
+        return Keep()
+    return Write(render_index_page(page.title, rows), PAGE_CONTENT_TYPE)
 
 
 def _sizes_below(uploader: Uploader, folder: StorageLocation) -> dict[str, int] | None:
