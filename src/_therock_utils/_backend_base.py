@@ -266,10 +266,10 @@ class StorageBackend(ABC):
 
 def check_destinations(destinations: Iterable[StorageLocation], *, across_buckets: bool = False) -> None:
     """Raise InputError where one is a bucket's root, or two are the same (with `across_buckets`, have the same key)."""
-    names = [quote(at.relative_path) if across_buckets else at.s3_uri for at in _with_key(destinations)]
+    names = [at.relative_path if across_buckets else at.s3_uri for at in _with_key(destinations)]
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        message = f"{len(twice)} objects would be written twice, the first is {min(twice)}"
+        message = f"{len(twice)} objects would be written twice, the first is {quote(min(twice))}"
         raise InputError(message, remedy="Give every file a destination of its own.")
 
 

@@ -305,6 +305,12 @@ def test_other_bytes_under_a_key_are_dealt_with_as_asked(storage: Storage, mode:
         assert stored_keys(result) == (["r/a", "r/b", "r/c"] if mode == "overwrite" else ["r/a", "r/c"])
 
 
+def test_long_keys_that_differ_at_their_end_are_not_one_key(storage: Storage) -> None:
+    names = ("a/" * 150 + "index.html", "a/" * 150 + "index.json")
+    result = storage.backend().upload(bytes_items(storage, *names))
+    assert stored_keys(result) == sorted(names)
+
+
 def test_two_objects_for_one_key_and_the_root_are_an_input_error(storage: Storage) -> None:
     storage.put("there", b"there")
     backend, root, there = storage.backend(), storage.at(""), storage.at("there")
