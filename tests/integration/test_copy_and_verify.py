@@ -7,7 +7,6 @@ import json
 import os
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,8 +14,6 @@ import pytest
 from _therock_utils._errors import IntegrityError, NotFoundError, NotPermittedError
 from _therock_utils.storage_backend import create_storage_backend
 from fakes.contexts import make_context
-from fakes.ministack_server import ministack_server
-from fakes.moto_server import moto_server
 from fakes.runner import FakeRunner
 from fakes.s3_environment import ACCESS_KEY_ID, use_endpoint
 from fakes.s3_fault_proxy import fault_proxy, s3_error
@@ -26,6 +23,7 @@ from therock_outputs.modes import load_mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from mypy_boto3_s3.client import S3Client
 
@@ -80,19 +78,6 @@ class Cloud:
         """What lies directly in a run, by file name."""
         names = [key.removeprefix(f"{prefix}/") for key in self.keys(bucket) if key.startswith(f"{prefix}/")]
         return {name: self.get(f"{prefix}/{name}", bucket) for name in names if "/" not in name}
-
-
-@pytest.fixture(scope="module")
-def moto_url() -> Iterator[str]:
-    with moto_server() as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def ministack_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    program = Path(os.environ["THEROCK_OUTPUTS_MINISTACK"])
-    with ministack_server(program, tmp_path_factory.mktemp("ministack")) as url:
-        yield url
 
 
 @pytest.fixture(params=["moto", pytest.param("ministack", marks=[pytest.mark.needs("ministack")])])

@@ -19,8 +19,6 @@ import pytest
 from _therock_utils._errors import ConflictError, NotFoundError
 from _therock_utils.storage_backend import create_storage_backend
 from fakes.contexts import make_context
-from fakes.ministack_server import ministack_server
-from fakes.moto_server import moto_server
 from fakes.s3_environment import use_endpoint
 from fakes.trees import digest, write_tree
 from therock_outputs.mode_names import Mode
@@ -86,19 +84,6 @@ class Links(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.hrefs += [unquote(value or "") for name, value in attrs if tag == "a" and name == "href"]
-
-
-@pytest.fixture(scope="module")
-def moto_url() -> Iterator[str]:
-    with moto_server() as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def ministack_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    program = Path(os.environ["THEROCK_OUTPUTS_MINISTACK"])
-    with ministack_server(program, tmp_path_factory.mktemp("ministack")) as url:
-        yield url
 
 
 @pytest.fixture(params=["moto", pytest.param("ministack", marks=[pytest.mark.needs("ministack")])])

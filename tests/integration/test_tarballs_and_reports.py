@@ -13,21 +13,19 @@ import threading
 import urllib.request
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from fakes import markdown
-from fakes.ministack_server import ministack_server
-from fakes.moto_server import moto_server
 from fakes.runner import FakeRunner
 from fakes.s3_environment import ACCESS_KEY_ID
 from fakes.trees import write_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from mypy_boto3_s3.client import S3Client
 
@@ -127,19 +125,6 @@ def _empty(client: S3Client) -> None:
         for entry in page.get("Contents", []):
             client.delete_object(Bucket=BUCKET, Key=entry["Key"])
     client.delete_bucket(Bucket=BUCKET)
-
-
-@pytest.fixture(scope="module")
-def moto_url() -> Iterator[str]:
-    with moto_server() as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def ministack_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    program = Path(os.environ["THEROCK_OUTPUTS_MINISTACK"])
-    with ministack_server(program, tmp_path_factory.mktemp("ministack")) as url:
-        yield url
 
 
 @pytest.fixture
