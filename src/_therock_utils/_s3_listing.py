@@ -96,7 +96,8 @@ class Listing:
         """Every key in the order of the service, but those with a slash at their end, which stand for folders.
 
         obstore shows such a key `x/` as `x`. Where what is shown around it does not tell, `x` is looked at if keys
-        below it follow (64 looks at a time); with nothing below it, it is taken for an object.
+        below it follow, or if it is empty, as what tools store for a folder is (64 looks at a time); any other with
+        nothing below it is taken for an object.
         Raises an OutputsError where listing is refused or fails, and CancelledError also while a request hangs.
         """
         held: list[Listed] = []  # the last of the page before: what follows decides
@@ -120,10 +121,13 @@ class Listing:
             if kind == "folder":
                 continue
             if not page.is_exact:
-                if kind == "unknown":
+                if keys and key.startswith(keys[-1].key):
+                    if key.startswith(f"{keys[-1].key}/"):
+                        doubtful.add(keys[-1])
+                    elif key < f"{keys[-1].key}/":  # had that a slash, it would come behind this one
+                        doubtful.discard(keys[-1])
+                if kind == "unknown" or not listed.size_bytes:
                     doubtful.add(listed)
-                if keys and key.startswith(keys[-1].key) and key.startswith(f"{keys[-1].key}/"):
-                    doubtful.add(keys[-1])
             keys.append(listed)
         return keys, doubtful
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 MANIFEST_NAME: Final = "therock_manifest.json"
 INDEX_NAME: Final = "index.html"
 SIMPLE_NAME: Final = "simple"
+PACKAGE_NAMES: Final = "package-names"
 PACKAGE_TYPES: Final = ("deb", "rpm")
 
 ALIASES: Final = (
@@ -215,6 +216,11 @@ class WorkflowOutputRoot:
     def run_record(self, mode: str, name: str) -> StorageLocation:
         """The record that an uploading mode leaves of what it stored."""
         return self._below("reports", check_segment(mode, "mode"), check_segment(name, "record name"))
+
+    def package_name_record(self, pkg_type: str, filename: str) -> StorageLocation:
+        """The record of which bytes a repository's file name stands for, made before the package is stored."""
+        name = check_segment(filename, "package file name")
+        return self._below("reports", PACKAGE_NAMES, self._package_type(pkg_type), name)
 
     # Factories
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from _therock_utils._errors import InputError
 from _therock_utils._keys import quote
 from therock_outputs import VERSION
-from therock_outputs.mode_names import Mode
+from therock_outputs.mode_names import STORING_MODES, Mode
 from therock_outputs.settings import INPUT_PREFIX, InputField, Settings, input_fields
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ def load_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> t
         settings = Settings(**given)
     except ValidationError as error:
         raise _translate(error) from None
-    return settings, (*warnings, *unused_inputs(settings, fields))
+    unused = unused_inputs(settings, fields)
+    _check_options(settings, [field for field in unused if f"{INPUT_PREFIX}{field.name.upper()}" in given])
+    return settings, (*warnings, *(f"input {field.name} is not used by mode {settings.mode}" for field in unused))
 
 
 def check_mode(given: str) -> None:
@@ -72,14 +74,28 @@ def check_input_names(environment: Mapping[str, str], fields: Iterable[InputFiel
     return tuple(warnings)
 
 
-def unused_inputs(settings: Settings, fields: Iterable[InputField]) -> tuple[str, ...]:
-    """Warnings about inputs that were set and that the mode does not use."""
+def unused_inputs(settings: Settings, fields: Iterable[InputField]) -> tuple[InputField, ...]:
+    """The inputs that were set and that the mode does not use."""
     return tuple(
-        f"input {field.name} is not used by mode {settings.mode}"
+        field
         for field in fields
         if settings.mode not in field.modes and getattr(settings, field.name) not in (field.default, "")
         if field.name != "job_status"  # action.yml always sets it
     )
+
+
+def _check_options(settings: Settings, unused: Sequence[InputField]) -> None:
+    """Raise InputError for options that do nothing: whoever types one means something by it.
+
+    Inputs are another matter: a job may set them once for all its steps.
+    """
+    if not unused:
+        return
+    names = ", ".join(field.flags[0] for field in unused)
+    remedy = f"therock-outputs {settings.mode} --help lists the options of this mode."
+    if settings.mode in STORING_MODES and any(field.name == "output_dir" for field in unused):
+        remedy = f"To store into a folder, give --staging-dir. {remedy}"
+    raise InputError(f"mode {settings.mode} does not use {names}", remedy=remedy)
 
 
 def suggest(given: str, known: Sequence[str]) -> str:
@@ -97,6 +113,8 @@ class _Parser(argparse.ArgumentParser):
 
 def _parse(arguments: Sequence[str], fields: Iterable[InputField]) -> dict[str, Any]:
     fields = list(fields)
+    if arguments[:1] in (["help"], ("help",)):
+        arguments = [*arguments[1:], "--help"]
     parser = _build_parser(fields, next((Mode(word) for word in arguments if word in set(Mode)), None))
     known, unknown = parser.parse_known_args(_with_bare_switches(arguments, fields))
     if unknown:
@@ -124,13 +142,16 @@ def _with_bare_switches(arguments: Sequence[str], fields: Iterable[InputField]) 
 
 def _build_parser(fields: Iterable[InputField], mode: Mode | None = None) -> _Parser:
     """The parser; its help has the options of `mode`, all where it is None."""
-    modes = "\n".join(f"  {mode:<16} {mode.purpose}" for mode in Mode)
+    modes = "\n".join(f"  {each:<16} {each.purpose}" for each in Mode)
+    about = f"Where a ROCm CI run's outputs live, and how they get there.\n\nmodes:\n{modes}"
+    if mode is not None:
+        about = f"{mode.purpose[:1].upper()}{mode.purpose[1:]}.\n\nREADME.md and docs/ have examples."
     parser = _Parser(
         prog="therock-outputs",
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description=f"Where a ROCm CI run's outputs live, and how they get there.\n\nmodes:\n{modes}",
-        usage="therock-outputs MODE [--option VALUE ...]",
+        description=about,
+        usage=f"therock-outputs {mode or 'MODE'} [--option VALUE ...]",
     )
     parser.add_argument("mode", nargs="?", metavar="MODE", help=argparse.SUPPRESS)
     parser.add_argument("--version", action="version", version=f"therock-outputs {VERSION}")
@@ -162,7 +183,8 @@ def _translate(error: ValidationError) -> InputError:
         name = str(detail["loc"][0]) if detail["loc"] else "settings"
         shown = name.removeprefix(INPUT_PREFIX).lower() if name.startswith(INPUT_PREFIX) else name
         near = suggest(str(detail["input"]), _QUOTED.findall(str(detail.get("ctx", {}).get("expected", ""))))
-        faults.append(f"{shown}: {detail['msg'][:1].lower()}{detail['msg'][1:]}" + (f". {near}" if near else ""))
+        said = detail["msg"].replace("'', ", "")  # empty is unset, and no value that anybody gives
+        faults.append(f"{shown}: {said[:1].lower()}{said[1:]}" + (f". {near}" if near else ""))
     return InputError(
         f"{len(faults)} input{'s' if len(faults) > 1 else ''} cannot be used: {'; '.join(faults)}",
         remedy="The README's table of inputs says what each takes.",

@@ -53,8 +53,23 @@ _FILE_NAME: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+~_%:^-]*\.deb")
 _HASHES: Final = (("MD5Sum", "md5", 32), ("SHA1", "sha1", 40), ("SHA256", "sha256", 64))
 """Fields of a Release file, their algorithms, and the digests' lengths in hex."""
 
-_POOL_FIELDS: Final = ("Filename", "Size", "MD5sum", "SHA1", "SHA256", "SHA512")
-"""What an index says of the file: a control file has no say in these."""
+_POOL_FIELDS: Final = ("Filename", "Size", "MD5sum", "SHA1", "SHA256", "SHA512", "Description-md5")
+"""What an index says of the file: a control file has no say in these. None is written that apt checks and ignores."""
+
+# Debian policy 7.1, as apt reads it in an index: no architectures in brackets and no profiles, which are for sources.
+# apt wants three characters in parentheses at least: it takes `a (=1)` at a field's end for damage.
+_RELATION: Final = re.compile(
+    r"[0-9A-Za-z][0-9A-Za-z+._-]{0,127}+(?::[0-9A-Za-z][0-9A-Za-z-]{0,31}+)?"
+    r"(?:[ \t\n]*+\([ \t\n]*+(?=[^)]{3})(?P<operator><<|<=|=|>=|>>|<|>)[ \t\n]*+"
+    r"(?:[0-9]{1,9}:)?[0-9A-Za-z][0-9A-Za-z.+~-]{0,199}+[ \t\n]*+\))?"
+)
+_WITH_ALTERNATIVES: Final = ("Depends", "Pre-Depends", "Recommends", "Suggests", "Enhances", "Recommended", "Optional")
+_WITHOUT_ALTERNATIVES: Final = ("Breaks", "Conflicts", "Replaces", "Provides")
+_BLANK: Final = " \t\n"
+_APT_STRINGS: Final = ("Section", "Source", "Priority", "Essential", "Important")
+_MULTI_ARCH: Final = {"no", "same", "foreign", "allowed"}
+_MAX_APT_STRING_CHARACTERS: Final = 1000
+"""apt keeps these values in a cache that takes no longer ones than 65,535 bytes, and ends without a word."""
 
 _CONTROL_CHARACTER: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _LINE: Final = re.compile(r"[!-\"$-,.-9;-~][!-9;-~]*:.*|[ \t].*")  # deb822(5); what apt would stumble over is none
@@ -66,11 +81,15 @@ _GZIP_LEVEL: Final = 9
 
 @dataclass(frozen=True, slots=True)
 class DebRecord:
-    """What an index says beside name, size and SHA-256 of the file: the control paragraph as text, MD5 and SHA-1."""
+    """What an index says beside name, size and SHA-256 of the file: the control paragraph as text, MD5 and SHA-1.
+
+    `fault` says why apt could not use the index that has this paragraph, or "".
+    """
 
     control: str
     md5: str
     sha1: str
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +144,10 @@ class DebRepository(RepositoryKind):
             raise LocalFileError(f"the package {str(path)!a} cannot be read", why=skip.reason) from skip
         md5, sha1, sha256 = (digest.hexdigest() for digest in hashes)
         return Package(_identity(control), file_name, size_bytes, sha256, DebRecord(control.dump(), md5, sha1))
+
+    def entry_fault(self, package: Package) -> str:
+        """See RepositoryKind. One paragraph that apt cannot read makes it read none of the whole index."""
+        return cast("DebRecord", package.record).fault
 
     def referenced(self, commit: bytes) -> tuple[Reference, ...]:
         """See RepositoryKind; the compressed index of each architecture, by its SHA-256."""
@@ -212,12 +235,20 @@ def _parsed(file_name: str, text: str) -> Deb822:
     if _CONTROL_CHARACTER.search(text):
         raise unsound(file_name, "its control file has control characters")
     paragraph = Deb822(text.encode().split(b"\n"), strict=_STRICT)  # str.splitlines knows further line ends
-    for field in _POOL_FIELDS:
-        paragraph.pop(field, None)
-    fault = _identity_fault(_identity(paragraph)) or _lines_fault(paragraph)
+    _clean(paragraph)
+    fault = _identity_fault(_identity(paragraph)) or _lines_fault(paragraph) or _fields_fault(paragraph)
     if fault:
         raise unsound(file_name, fault)
     return paragraph
+
+
+def _clean(paragraph: Deb822) -> None:
+    """Take out what the control file has no say in, and empty relation fields: apt fails at an empty Provides."""
+    for field in _POOL_FIELDS:
+        paragraph.pop(field, None)
+    for field in (*_WITH_ALTERNATIVES, *_WITHOUT_ALTERNATIVES):
+        if not str(paragraph.get(field, "")).strip(_BLANK):
+            paragraph.pop(field, None)
 
 
 def _identity(paragraph: Mapping[str, str]) -> tuple[str, ...]:
@@ -228,6 +259,34 @@ def _identity(paragraph: Mapping[str, str]) -> tuple[str, ...]:
 def _lines_fault(paragraph: Deb822) -> str:
     bad = next((line for line in paragraph.dump().rstrip("\n").split("\n") if not _LINE.fullmatch(line)), None)
     return f"its control file has the line {quote(bad)}" if bad is not None else ""
+
+
+def _fields_fault(paragraph: Deb822) -> str:
+    """Why apt cannot read a paragraph with these fields, or ""."""
+    for field in (*_WITH_ALTERNATIVES, *_WITHOUT_ALTERNATIVES):
+        fault = _relation_fault(field, str(paragraph[field])) if field in paragraph else ""
+        if fault:
+            return f"its {field} {fault}"
+    if str(paragraph.get("Multi-Arch", "no")).lower() not in _MULTI_ARCH:
+        return f"its Multi-Arch is {quote(str(paragraph['Multi-Arch']))}"
+    long = (field for field in _APT_STRINGS if len(str(paragraph.get(field, ""))) > _MAX_APT_STRING_CHARACTERS)
+    return next((f"its {field} has more than {_MAX_APT_STRING_CHARACTERS} characters" for field in long), "")
+
+
+def _relation_fault(field: str, value: str) -> str:
+    """What is wrong with the value of a relation field, or ""."""
+    for element in value.split(","):
+        alternatives = element.split("|") if field in _WITH_ALTERNATIVES else [element]
+        for alternative in alternatives:
+            text = alternative.strip(_BLANK)
+            if not text:
+                return f"has an empty element: {quote(value)}"
+            relation = _RELATION.fullmatch(text)
+            if relation is None:
+                return f"has the element {quote(text)}"
+            if field == "Provides" and relation["operator"] not in {None, "="}:
+                return f"has the element {quote(text)}: only exact versions are provided"
+    return ""
 
 
 def _identity_fault(identity: tuple[str, ...]) -> str:
@@ -251,12 +310,12 @@ def _package_of(paragraph: Deb822) -> Package:
         fault = fault or f"size or digests of {quote(file_name)} are none"
     if fault:
         raise _bad_metadata("Packages", fault)
-    for field in _POOL_FIELDS:
-        paragraph.pop(field, None)
+    _clean(paragraph)
     fault = _lines_fault(paragraph)
     if fault:
         raise _bad_metadata("Packages", fault)
-    return Package(identity, file_name, int(size), sha256, DebRecord(paragraph.dump(), md5, sha1))
+    record = DebRecord(paragraph.dump(), md5, sha1, _fields_fault(paragraph))
+    return Package(identity, file_name, int(size), sha256, record)
 
 
 def _paragraph(package: Package) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 JSON_NAME: Final = "index.json"
 JSON_CONTENT_TYPE: Final = "application/json"
 INDEX_FORMAT: Final = "therock-outputs/index/1"
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _START: Final = '{"generator":'
 _json: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -33,11 +35,41 @@ def render_index_json(folder: StorageLocation, files: Sequence[FileEntry], folde
         "format": INDEX_FORMAT,
         "prefix": folder.relative_path,
         "url": f"{url}/{PAGE_NAME}",
+    }
+    lists = {
         "folders": [_folder(url, entry) for entry in sorted(folders, key=lambda entry: entry.name)],
         "files": [_file(url, entry) for entry in sorted(files, key=lambda entry: entry.name)],
     }
-    # In a string a quotation mark has a backslash before it (RFC 8259, section 7), so these are ends of entries.
-    return (_json(fields).replace('},{"', '},\n{"').replace(':[{"', ':[\n{"') + "\n").encode()
+    start = _json(fields).removesuffix("}")
+    return f"{start}{''.join(f',{_json(name)}:{_array(entries)}' for name, entries in lists.items())}}}\n".encode()
+
+
+def read_digests(data: bytes) -> dict[tuple[str, int, str], str]:
+    """The digests that a list of ours says, each by a file's name, size in bytes and time as in the list.
+
+    Nothing where it cannot be read.
+    """
+    try:
+        document = json.loads(data)
+        entries = [
+            (entry["name"], entry["size_bytes"], entry["modified"], entry["sha256"]) for entry in document["files"]
+        ]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return {}
+    return {
+        (name, size_bytes, modified): sha256
+        for name, size_bytes, modified, sha256 in entries
+        if isinstance(name, str)
+        and isinstance(size_bytes, int)
+        and isinstance(modified, str)
+        and isinstance(sha256, str)
+        and _SHA256.fullmatch(sha256)
+    }
+
+
+def list_time(at: datetime.datetime) -> str:
+    """RFC 3339, in UTC, to the second: how a list tells a time."""
+    return f"{utc_time(at, separator='T')}Z"
 
 
 def is_own_json(data: bytes) -> bool:
@@ -50,7 +82,7 @@ def _folder(url: str, entry: FolderEntry) -> dict[str, object]:
         "name": entry.name,
         "file_count": entry.file_count,
         "total_bytes": entry.total_bytes,
-        "modified": _time(entry.modified),
+        "modified": list_time(entry.modified),
         "url": f"{url}/{_quoted(entry.name)}/{PAGE_NAME}" if entry.has_page else "",
     }
 
@@ -60,16 +92,17 @@ def _file(url: str, entry: FileEntry) -> dict[str, object]:
         "name": entry.name,
         "size_bytes": entry.size_bytes,
         "sha256": entry.sha256,
-        "modified": _time(entry.modified),
+        "modified": list_time(entry.modified),
         "url": f"{url}/{_quoted(entry.name)}",
     }
+
+
+def _array(entries: Sequence[dict[str, object]]) -> str:
+    """A JSON array, an entry a line."""
+    lines = ",\n".join(map(_json, entries))
+    return f"[\n{lines}]" if lines else "[]"
 
 
 def _quoted(name: str) -> str:
     """As StorageLocation.https_url has it."""
     return quote(name, safe="~")
-
-
-def _time(at: datetime.datetime) -> str:
-    """RFC 3339, in UTC, to the second."""
-    return f"{utc_time(at, separator='T')}Z"

@@ -10,6 +10,7 @@ import datetime
 import functools
 import hashlib
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from importlib import resources
@@ -34,6 +35,10 @@ PAGE_NAME: Final = "index.html"
 PAGE_CONTENT_TYPE: Final = "text/html; charset=utf-8"
 _HREF_START: Final = "./"
 _HEAD_BYTES: Final = 16 * 1024
+_PIECE_BYTES: Final = 4 * 1024
+_HEAD_TAGS: Final = frozenset({"html", "head", "base", "link", "meta", "script", "style"})
+_HEAD_TEXTS: Final = frozenset({"noscript", "template", "title"})
+"""What a head may hold (HTML Standard, 4.2 and 13.2.6.4.4); in the latter nothing counts."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -106,18 +111,25 @@ def render_folder_page(path: Sequence[str], files: Sequence[FileEntry], folders:
 
 
 def generator_of(page: bytes) -> str:
-    """What the page's generator tag says, "" where the first 16 KiB have none."""
-    reader = _Reader()
-    reader.feed(page[:_HEAD_BYTES].decode("utf-8", errors="replace"))
-    return reader.generator
+    """What the first generator tag in the page's head says, "" where the head's first 16 KiB have none.
+
+    What looks like such a tag further down, or in a comment, is what the page is about and not who made it.
+    """
+    reader = _HeadReader()
+    head = page[:_HEAD_BYTES].decode("utf-8", errors="replace")
+    for start in range(0, len(head), _PIECE_BYTES):
+        if reader.is_over:
+            break
+        _feed(reader, head[start : start + _PIECE_BYTES])
+    return reader.generator or ""
 
 
 def read_index_page(page: bytes) -> tuple[ListedFile, ...] | None:
     """The files that `page` lists, None where it is no page of ours. Rows with a name that no key has are dropped."""
     if generator_of(page) != GENERATOR:
         return None
-    reader = _Reader()
-    reader.feed(page.decode("utf-8", errors="replace"))
+    reader = _RowReader()
+    _feed(reader, page.decode("utf-8", errors="replace"))
     return tuple(reader.files)
 
 
@@ -161,18 +173,49 @@ def _render(*, title: str, heading: str, **fields: object) -> bytes:
     return page.render(generator=GENERATOR, title=visible(title), heading=visible(heading), **fields).encode()
 
 
-class _Reader(HTMLParser):
+def _feed(reader: HTMLParser, text: str) -> None:
+    """Let `reader` read on. It stops at `<![` with a word that SGML does not have: html.parser asserts there."""
+    with suppress(AssertionError):
+        reader.feed(text)
+
+
+class _HeadReader(HTMLParser):
+    """Reads a page up to the end of its head, which the first tag of a body ends, too."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.generator = ""
+        self.generator: str | None = None
+        self.is_over = False
+        self._inside = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if self.is_over or self._inside:
+            return
+        if tag in _HEAD_TEXTS:
+            self._inside = tag
+        elif tag not in _HEAD_TAGS:
+            self.is_over = True
+        elif tag == "meta":
+            values = {name: value or "" for name, value in attrs}
+            if values.get("name", "").lower() == "generator":
+                self.generator, self.is_over = values.get("content", ""), True
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == self._inside:
+            self._inside = ""
+        elif tag == "head":
+            self.is_over = True
+
+
+class _RowReader(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
         self.files: list[ListedFile] = []
         self._name = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = {name: value or "" for name, value in attrs}
-        if tag == "meta" and values.get("name") == "generator":
-            self.generator = values.get("content", "")
-        elif tag == "a":
+        if tag == "a":
             self._name = unquote(values.get("href", "").removeprefix(_HREF_START))
         elif tag == "td" and re.fullmatch(r"[0-9]{1,15}", values.get("data-size-bytes", "")):
             if self._name and not key_fault(self._name):

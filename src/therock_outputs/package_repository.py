@@ -116,6 +116,10 @@ class RepositoryKind(ABC):
         Raises IntegrityError for what is no sound metadata, or names a file outside the pool; and CancelledError.
         """
 
+    def entry_fault(self, package: Package) -> str:  # noqa: ARG002 - most kinds refuse such an entry in `read`
+        """Why the metadata must not name a package that `read` found in them, or ""; its file may be sound."""
+        return ""
+
     @abstractmethod
     def compose(
         self,

@@ -51,6 +51,7 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,254}")
 _VERSION: Final = re.compile(r"[A-Za-z0-9._+~^]{1,254}")
 _EPOCH: Final = re.compile(r"[0-9]{1,10}")
+_MAX_EPOCH: Final = 2**31 - 1  # not every tool has room for more
 _ARCH: Final = re.compile(r"[A-Za-z0-9_]{1,64}")
 # Files made of the others; those of packages that come or go would be wrong.
 _DERIVED: Final = re.compile(rf"(?:{'|'.join(KINDS)})(?:_db|_zck|_ext|_ext_zck)?")
@@ -205,6 +206,8 @@ def _package(record: RpmPackage, file_name: str) -> Package:
     for what, pattern, value in fields:
         if not pattern.fullmatch(value or ""):
             raise UnusableError(f"a package has the {what} {quote(str(value))}")
+    if int(record.epoch or "0") > _MAX_EPOCH:
+        raise UnusableError(f"the package {record.name} has the epoch {record.epoch}, which is above {_MAX_EPOCH}")
     fault = segment_fault(file_name or "")
     if fault:
         raise UnusableError(f"the package {record.name} is in the file {quote(str(file_name))}: {fault}")

@@ -10,7 +10,7 @@ import functools
 import hashlib
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
@@ -36,16 +36,19 @@ HTML_TYPE: Final = "text/html; charset=utf-8"
 
 _HTML_VERSION: Final = "1.0"
 _JSON_VERSION: Final = "1.1"
+_OBJECT_VERSION: Final = "_object-version"
 _UP: Final = "../"
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _SIZE: Final = re.compile(r"[0-9]{1,15}")
+_VERSION: Final = re.compile(r"[!-~]{1,128}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class PackageEntry:
     """A package on a page. `sha256`: hex digest of the file, `metadata_sha256` of its metadata file; "": not known.
 
-    `is_generic`: it lies in the folder above the repository's.
+    `is_generic`: it lies in the folder above the repository's. `object_version` is the object that all this was said
+    of, "" where that is not known; only JSON keeps it.
     """
 
     file_name: str
@@ -54,6 +57,7 @@ class PackageEntry:
     requires_python: str = ""
     metadata_sha256: str = ""
     is_generic: bool = False
+    object_version: str = field(default="", compare=False)
 
     def url(self, start: str) -> str:
         """Its URL, relative to a page from which `start` leads to the repository's folder; percent-encoded."""
@@ -148,7 +152,11 @@ def _file(entry: PackageEntry) -> dict[str, Any]:
         "core-metadata": metadata,
         "dist-info-metadata": metadata,
     }
-    return file | ({"requires-python": entry.requires_python} if entry.requires_python else {})
+    if entry.requires_python:
+        file["requires-python"] = entry.requires_python
+    if entry.object_version:
+        file[_OBJECT_VERSION] = entry.object_version
+    return file
 
 
 def _as_json(content: dict[str, Any]) -> bytes:
@@ -185,6 +193,7 @@ def _entry_of(file: dict[str, Any]) -> PackageEntry | None:
         sha256=_digest_of(file.get("hashes")),
         requires_python=file.get("requires-python"),
         metadata_sha256=_digest_of(file.get("core-metadata")),
+        object_version=file.get(_OBJECT_VERSION),
     )
 
 
@@ -193,7 +202,13 @@ def _digest_of(hashes: object) -> object:
 
 
 def _entry(
-    url: object, size_bytes: str, *, sha256: object, requires_python: object, metadata_sha256: object
+    url: object,
+    size_bytes: str,
+    *,
+    sha256: object,
+    requires_python: object,
+    metadata_sha256: object,
+    object_version: object = "",
 ) -> PackageEntry | None:
     """An entry of what a document says; None where it names no package, "" for what is no digest or specifier."""
     if not (isinstance(url, str) and _SIZE.fullmatch(size_bytes)):
@@ -212,6 +227,7 @@ def _entry(
         legal_requires_python(requires_python) if isinstance(requires_python, str) else "",
         _legal_digest(metadata_sha256),
         is_generic=folder in {"..", "../../.."},
+        object_version=object_version if isinstance(object_version, str) and _VERSION.fullmatch(object_version) else "",
     )
 
 

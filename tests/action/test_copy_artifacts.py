@@ -63,7 +63,8 @@ def test_a_step_leaves_objects_outputs_a_summary_and_a_record(runner: FakeRunner
     assert json.loads(outputs["artifacts"]) == [BLAS_ARTIFACT, RCCL_ARTIFACT]
     assert json.loads(outputs["per_stage"]) == {"math-libs": [BLAS_ARTIFACT], "comm-libs": [RCCL_ARTIFACT]}
     assert (outputs["file_count"], outputs["prefix"]) == ("4", P)
-    assert outputs["url"].endswith(f"/{P}/index.html")
+    assert outputs["url"] == "", "no server makes a page in a folder; mode index does"
+    assert "the server makes this page" not in result.summary
     assert result.summary.startswith("### ✅ copy-artifacts · `math-libs,comm-libs`\n")
     assert "staged 4 objects" in result.log
     assert f"staged, not uploaded: {runner.workspace / 'out'}" in result.log

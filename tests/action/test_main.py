@@ -205,10 +205,10 @@ def test_at_a_terminal_results_go_to_stdout_and_words_to_stderr(tmp_path: Path) 
     done = at_a_terminal(tmp_path, "upload-stage", "--stage", "math-libs", "--staging-dir", "out")
     assert done.returncode == 0, done.stderr
     outputs = dict(line.split("=", 1) for line in done.stdout.splitlines())
-    assert outputs["file_count"] == "1"
+    assert outputs["file_count"] == "2"
     assert outputs["log_url"].endswith("/logs/math-libs/index.html")
     assert outputs["report"] == ""
-    assert "staged 1 object" in done.stderr
+    assert "staged 2 objects" in done.stderr
     assert not (tmp_path / ".therock-outputs").exists()
     assert not any(line.startswith("::") for line in done.stdout.splitlines() + done.stderr.splitlines())
 

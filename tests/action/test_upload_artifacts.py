@@ -165,7 +165,8 @@ def test_the_outputs_and_the_report_say_what_was_stored(make: Job) -> None:
     tree = staged(runner)
     assert result.outputs["file_count"] == str(len(tree))
     assert result.outputs["total_bytes"] == str(sum(map(len, tree.values())))
-    assert result.outputs["url"] == f"https://{BUCKET}.s3.amazonaws.com/{P}/index.html"
+    assert result.outputs["url"] == "", "no server makes a page in a folder; mode index does"
+    assert "the server makes this page" not in result.summary
     document = report_of(runner, result)
     assert {item["key"].removeprefix(f"{P}/"): item["sha256"] for item in document["objects"]} == {
         key: digest(data) for key, data in tree.items()
@@ -183,6 +184,7 @@ def test_console_and_summary_say_what_became_of_each_artifact(make: Job) -> None
         assert " -> " in line
         assert line.endswith(" s")
     assert "| Artifacts | 4 |" in result.summary
+    assert f"| `out/{P}` |" in result.summary
     assert "Staged, not uploaded: `out`" in result.summary
     assert markdown.links(result.summary) == []
 

@@ -49,7 +49,7 @@ def test_a_broken_manifest_is_exit_code_6_and_not_stored(job: Callable[..., Fake
 def test_no_manifest_is_told_as_wanted(job: Callable[..., FakeRunner], told: str, exit_code: int, level: str) -> None:
     result = job().run({**INPUTS, "family": "gfx1151", "if_no_files_found": told})
     assert result.exit_code == exit_code
-    assert any("there is no dist" in message for message in result.messages(level))
+    assert any("there is no folder dist" in message for message in result.messages(level))
 
 
 def test_without_group_and_family_it_is_exit_code_2(job: Callable[..., FakeRunner]) -> None:

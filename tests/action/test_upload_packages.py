@@ -59,12 +59,13 @@ def test_the_repository_and_its_logs_are_where_the_outputs_say(step: Callable[..
 
 
 def test_the_summary_has_what_a_person_runs_next_on_top(step: Callable[..., FakeRunner]) -> None:
-    result = step().run(INPUTS)
+    runner = step()
+    result = runner.run(INPUTS)
     text = result.summary
     assert text.index("Install the packages:") < text.index("Repository metadata")
     block = text.split("```sh\n")[1].split("\n```")[0].splitlines()
     assert block[0] == (
-        f'echo "deb [trusted=yes] file:$PWD/staged/{REPOSITORY} stable main" | sudo tee '
+        f'echo "deb [trusted=yes] file://{runner.workspace}/staged/{REPOSITORY} stable main" | sudo tee '
         "/etc/apt/sources.list.d/rocm.list"
     )
     assert block[1:] == ["sudo apt-get update", "sudo apt-get install rocm-core rocm-data"]
@@ -93,11 +94,11 @@ def test_what_two_steps_stored_is_verified_after_both(step: Callable[..., FakeRu
     assert (checked.exit_code, checked.outputs["verified"]) == (0, "true"), checked.log
 
 
-def test_the_page_that_the_server_makes_is_said_to_be_the_servers(step: Callable[..., FakeRunner]) -> None:
+def test_in_a_staging_folder_no_server_makes_the_pages(step: Callable[..., FakeRunner]) -> None:
     runner = step()
     result = runner.run(INPUTS)
-    assert f"{REPOSITORY}/index.html" not in stored(runner)
-    assert "the server makes this page" in result.summary
+    assert {f"{REPOSITORY}/index.html", f"{P}/logs/packaging/deb/index.html"} <= stored(runner).keys()
+    assert "the server makes this page" not in result.summary
     assert result.outputs["packaging_logs_url"] == f"{URL}/logs/packaging/deb/index.html"
 
 
@@ -128,7 +129,7 @@ def test_a_description_that_looks_like_a_command_reaches_no_log(step: Callable[.
         ({"package_type": "snap"}, 2, "package_type"),
         ({"path": ""}, 2, "needs path"),
         ({"platform": "windows"}, 2, "linux only"),
-        ({"path": "nowhere"}, 3, "there is no nowhere"),
+        ({"path": "nowhere"}, 3, "there is no folder nowhere"),
         ({"path": "out"}, 3, "there is no file *.deb in out"),
     ],
 )

@@ -34,10 +34,11 @@ def staged(runner: FakeRunner) -> set[str]:
         ({"index.html": "own", "a.css": ""}, {"index": "write"}, set(), "index.html"),
         ({"diff.html": "x", "a.css": ""}, {"index": "write"}, {"index.html"}, "index.html"),
         ({"diff.html": "x", "a.css": ""}, {"index": "write", "index_file": "all.html"}, {"all.html"}, "all.html"),
-        ({"diff.html": "x", "a.css": ""}, {}, set(), "index.html"),
+        ({"diff.html": "x", "a.css": ""}, {}, {"index.html"}, "index.html"),
         ({"diff.html": "x", "a.css": ""}, {"index": "none"}, set(), "diff.html"),
+        ({"diff.html": "x"}, {"path": "report/diff.html", "index": "write"}, set(), "diff.html"),
     ],
-    ids=["own page", "made page", "made page of that name", "the server's", "no page"],
+    ids=["own page", "made page", "made page of that name", "no server makes one in a folder", "no page", "one file"],
 )
 def test_the_url_is_the_page_that_is_there(
     job: Callable[..., FakeRunner], files: dict[str, str], inputs: dict[str, str], written: set[str], url: str
@@ -72,7 +73,23 @@ def test_hostile_file_names_are_stored_or_told_and_do_nothing(job: Callable[...,
     assert {token.content for token in tokens if token.type == "html_inline"} <= markdown.OUR_HTML
 
 
-@pytest.mark.parametrize("inputs", [{"subfolder": ""}, {"subfolder": "../x"}, {"index_file": "a/b.html"}, {"path": ""}])
+def test_where_the_server_makes_the_page_the_summary_says_so_and_links_nothing_that_is_not_there(
+    job: Callable[..., FakeRunner],
+) -> None:
+    runner = job()
+    write_tree(runner.workspace / "report", {"diff.html": "x"})
+    inputs = {"dry_run": "true", "staging_dir": ""}
+    result = runner.run(INPUTS | inputs, env={"AWS_EC2_METADATA_DISABLED": "true"})
+    assert result.succeeded, result.log
+    assert "the server makes this page" in result.summary
+    assert (result.outputs["file_count"], result.outputs["url"], markdown.links(result.summary)) == ("1", "", [])
+    assert "the server makes this page" not in runner.run(INPUTS).summary
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [{"subfolder": ""}, {"subfolder": "../x"}, {"subfolder": "logs/x"}, {"index_file": "a/b.html"}, {"path": ""}],
+)
 def test_settings_that_the_mode_cannot_use_are_exit_code_2(
     job: Callable[..., FakeRunner], inputs: dict[str, str]
 ) -> None:
@@ -86,5 +103,5 @@ def test_settings_that_the_mode_cannot_use_are_exit_code_2(
 def test_a_report_that_is_not_there_is_a_warning(job: Callable[..., FakeRunner]) -> None:
     result = job().run(INPUTS)
     assert result.exit_code == 0
-    assert any("there is no report" in message for message in result.messages("warning"))
+    assert any("there is no folder report" in message for message in result.messages("warning"))
     assert result.outputs["report_url"] == ""

@@ -48,12 +48,22 @@ def test_logs_lie_in_the_folder_of_stage_and_family(
     runner = job()
     result = runner.run({**INPUTS, "stage": stage, "family": family})
     assert result.succeeded, result.log
-    assert staged(runner) == {f"{folder}/{name}" for name in LOGS}
+    assert staged(runner) == {f"{folder}/{name}" for name in {*LOGS, "index.html"}}
     page = f"https://therock-ci-artifacts.s3.amazonaws.com/{P}/{folder}/index.html"
     assert (result.outputs["log_url"], result.outputs["url"]) == (page, page)
     assert result.outputs["manifest_url"] == ""
-    assert "the server makes this page" in result.summary
+    assert "the server makes this page" not in result.summary
     assert result.annotations == ()
+
+
+def test_where_the_server_makes_the_page_none_is_written_and_the_summary_says_so(
+    job: Callable[..., FakeRunner],
+) -> None:
+    inputs = {"mode": "upload-stage", "stage": "math-libs", "dry_run": "true"}
+    result = job().run(inputs, env={"AWS_EC2_METADATA_DISABLED": "true"})
+    assert result.succeeded, result.log
+    assert "the server makes this page" in result.summary
+    assert result.outputs["file_count"] == str(len(LOGS))
 
 
 def test_the_manifest_comes_from_the_stage_that_owns_it(job: Callable[..., FakeRunner]) -> None:
@@ -73,7 +83,7 @@ def test_a_missing_manifest_of_that_stage_is_a_warning(job: Callable[..., FakeRu
 @pytest.mark.parametrize(
     ("index", "bucket", "written", "url"),
     [
-        ("auto", "", False, True),
+        ("auto", "", True, True),
         ("write", "", True, True),
         ("none", "", False, False),
         ("auto", "my-own-bucket", True, True),

@@ -278,6 +278,25 @@ def test_an_object_and_a_folder_s_document_of_one_name_are_told_apart(s3_storage
     assert read(backend, s3_storage.at("x/a")).data == b"x/a"
 
 
+@pytest.mark.parametrize("page_keys", [1000, 5, 1])
+def test_an_empty_key_that_stands_for_a_folder_is_no_object_and_an_empty_object_is_one(
+    s3_storage: S3Storage, monkeypatch: pytest.MonkeyPatch, page_keys: int
+) -> None:
+    monkeypatch.setattr("_therock_utils._s3_listing._PAGE_KEYS", page_keys)
+    folders = ["x/", "x/a/", "x/a/inner/", "x/b/", "x/b.d/", "x/c/", "x/d/e/", "x/zz/"]
+    objects = ["x/aa", "x/b", "x/b-1", "x/c-", "x/c/full", "x/empty", "x/g", "x/g.x", "x/z"]
+    for key in folders:
+        s3_storage.put(key, b"")
+    for key in objects:
+        s3_storage.put(key, b"full" if key.endswith(("full", "1")) else b"")
+    backend = s3_storage.backend()
+    assert listed(backend, s3_storage.at("x")) == sorted(objects)
+    direct = [key for key in sorted(objects) if key.count("/") == 1]
+    assert [one.location.relative_path for one in backend.list_folder(s3_storage.at("x"))] == direct
+    for key in ("x/zz", "x/d/e", "x/a"):
+        assert listed(backend, s3_storage.at(key)) == []
+
+
 def test_a_folder_s_document_is_what_a_client_gets_at_the_folder_s_url(s3_storage: S3Storage) -> None:
     backend, folder = s3_storage.backend(), s3_storage.at("x/simple/foo+é")
     s3_storage.client.put_bucket_policy(

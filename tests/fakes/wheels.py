@@ -47,12 +47,12 @@ def wheel_files(name: str, version: str, data: bytes) -> dict[str, bytes]:
     return files | {f"{info}/RECORD": ("\n".join([*lines, f"{info}/RECORD,,"]) + "\n").encode()}
 
 
-def zipped(files: Mapping[str, bytes]) -> bytes:
+def zipped(files: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
     """A zip file of these, always the same bytes."""
     target = io.BytesIO()
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(target, "w") as archive:
         for path, content in files.items():
-            archive.writestr(zipfile.ZipInfo(path, _TIME), content)
+            archive.writestr(zipfile.ZipInfo(path, _TIME), content, method)
     return target.getvalue()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import threading
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from fakes.moto_server import moto_server
 from fakes.rpm_packages import build_rpm
 from fakes.runner import FakeRunner
 from fakes.s3_environment import ACCESS_KEY_ID
-from fakes.s3_fault_proxy import Stall, fault_proxy
+from fakes.s3_fault_proxy import HoldUp, Stall, fault_proxy
 from fakes.trees import write_tree
 
 if TYPE_CHECKING:
@@ -171,3 +172,61 @@ def test_a_job_killed_between_the_commit_and_the_copies_under_fixed_names_is_com
         offered(cloud, "deb", tmp_path)
     assert runner.run(inputs(cloud, "deb"), env=cloud.environment()).succeeded
     assert offered(cloud, "deb", tmp_path) == {"rocm-first", "rocm-a"}
+
+
+def is_package(request: Request) -> bool:
+    return request.is_write and "/pool/main/" in request.path
+
+
+def is_commit_read(request: Request) -> bool:
+    return request.method == "GET" and request.path.endswith("/dists/stable/Release")
+
+
+@pytest.mark.parametrize(("on_conflict", "exit_code"), [("overwrite", 0), ("skip", 0), ("error", 6)])
+def test_two_builds_of_one_package_of_which_the_slow_one_is_killed_leave_no_wrong_digest(
+    cloud: Cloud, job: Callable[..., FakeRunner], on_conflict: str, exit_code: int
+) -> None:
+    """The slow job's file is sent before, and arrives after, the other job published; its size is the same."""
+    slow, quick = job("slow", "deb"), job("quick", "deb")
+    name, builds = "shared_1.0_amd64.deb", {}
+    for runner, content in ((slow, "a"), (quick, "b")):
+        control = control_text("shared", "1.0", extra=f"Content: {content}\n")
+        builds[content] = deb_of(control, compression="")
+        write_tree(runner.workspace / "packages", {name: builds[content]})
+    assert len(builds["a"]) == len(builds["b"])
+    may_arrive = threading.Event()
+    others: list[int] = []
+
+    def rule(request: Request) -> Fault:
+        if is_package(request) and cloud.proxy.count(is_package) == 1:
+            return HoldUp(may_arrive)
+        return Stall() if may_arrive.is_set() and is_commit_read(request) else None
+
+    def meanwhile(process: subprocess.Popen[bytes], _stdout: Path) -> None:
+        wait_for(process, lambda: cloud.proxy.count(is_package) == 1)
+        result = quick.run({**inputs(cloud, "deb"), "on_conflict": on_conflict}, env=cloud.environment())
+        others.append(result.exit_code)
+        before = cloud.proxy.count(is_commit_read)
+        may_arrive.set()
+        wait_for(process, lambda: cloud.proxy.count(is_commit_read) > before)
+        process.send_signal(signal.SIGKILL)
+        process.wait(30)
+
+    def wait_for(process: subprocess.Popen[bytes], condition: Callable[[], bool]) -> None:
+        while not condition():
+            assert process.poll() is None, "it ended before it came so far"
+            cloud.proxy.ended.wait(0.02)
+
+    cloud.proxy.rule = rule
+    killed = slow.run(
+        {**inputs(cloud, "deb"), "on_conflict": "error"}, env=cloud.environment(), while_running=meanwhile
+    )
+    cloud.proxy.rule = lambda _: None
+    assert (killed.exit_code, others) == (-signal.SIGKILL, [exit_code])
+    assert job("next", "deb", "third").run(inputs(cloud, "deb"), env=cloud.environment()).succeeded
+    files = cloud.contents()
+    found = offered_packages(files, ROOTS["deb"])
+    assert {package for package, _ in found} == {"shared", "third"}
+    offered_build = files[f"{ROOTS['deb']}/pool/main/{found['shared', '1.0']}"]
+    assert offered_build == builds["b" if on_conflict == "overwrite" else "a"]
+    assert files[f"{ROOTS['deb']}/pool/main/{name}"] == builds["a"]

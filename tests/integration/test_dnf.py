@@ -254,6 +254,10 @@ def s3(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, S3
         client.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": "us-east-2"})
         client.put_bucket_policy(Bucket=BUCKET, Policy=json.dumps(PUBLIC))
         yield url, client
+        for page in client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET):
+            for entry in page.get("Contents", []):
+                client.delete_object(Bucket=BUCKET, Key=entry["Key"])
+        client.delete_bucket(Bucket=BUCKET)  # moto's state is the process's, and other tests use that name
 
 
 def test_dnf_installs_straight_from_s3(tmp_path: Path, dnf: Dnf, rpms: Path, s3: tuple[str, S3Client]) -> None:

@@ -217,6 +217,77 @@ def test_the_filter_shows_rows_with_all_words_and_says_how_many(browser: Browser
         assert page.locator("output").inner_text() == ""
 
 
+@pytest.fixture(scope="module")
+def named(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The URL of a page of names that are hard to sort, find and show."""
+    day = datetime.datetime(2026, 12, 1, tzinfo=datetime.UTC)
+    page = tmp_path_factory.mktemp("named") / "index.html"
+    page.write_bytes(render_folder_page((P, "עברית", "ערבית", "1.0"), [FileEntry(name, 1, day) for name in NAMED], []))
+    return page.as_uri()
+
+
+NAMED = (
+    "10.log",
+    "2.log",
+    "9.log",
+    "Zeta",
+    "alpha",
+    "İstanbul.LOG",
+    "straße",
+    "e\u0301cole",
+    "שלום (1)",
+    "a b",
+    "a  b",
+    " ",
+)
+
+
+def test_names_are_sorted_as_people_count_whatever_the_browser_s_language(browser: Browser, named: str) -> None:
+    for locale in ("en-US", "tr-TR", "sv-SE"):
+        with opened(browser, named, locale=locale) as page:
+            assert page.locator("th").first.get_attribute("aria-sort") == "ascending"
+            shown = names(page)
+            assert [name for name in shown if name.endswith(".log")] == ["2.log", "9.log", "10.log"]
+            assert shown.index("alpha") < shown.index("e\u0301cole") < shown.index("Zeta")
+            page.get_by_role("button", name="Name").click()
+            assert names(page) == shown[::-1]
+    with opened(browser, named, java_script_enabled=False) as page:
+        assert page.locator("tbody a").count() == len(NAMED)
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("istanbul", "İstanbul.LOG"),
+        ("İSTANBUL", "İstanbul.LOG"),
+        ("\u0131stanbul", "İstanbul.LOG"),
+        ("STRASSE", "straße"),
+        ("école", "e\u0301cole"),
+        ("ECOLE", "e\u0301cole"),
+    ],
+)
+def test_the_filter_finds_a_name_however_it_is_typed(browser: Browser, named: str, words: str, found: str) -> None:
+    for locale in ("en-US", "tr-TR"):
+        with opened(browser, named, locale=locale) as page:
+            page.get_by_label("Filter by name").fill(words)
+            assert names(page) == [found]
+
+
+def test_blanks_are_shown_and_a_name_does_not_turn_what_stands_beside_it(browser: Browser, named: str) -> None:
+    with opened(browser, named) as page:
+        widths: dict[str, float] = dict(
+            page.eval_on_selector_all(
+                "tbody a", "all => all.map(a => [a.textContent, a.getBoundingClientRect().width])"
+            )
+        )
+        assert widths["a  b"] > widths["a b"]
+        assert widths[" "] > 0
+        # In the breadcrumb, which is read from left to right, the run comes first and the heading after it.
+        lefts = page.eval_on_selector_all("nav a", "all => all.map(a => a.getBoundingClientRect().left)")
+        assert lefts == sorted(lefts)
+        assert page.locator("nav").evaluate("nav => getComputedStyle(nav).direction") == "ltr"
+
+
 def test_without_scripts_the_table_is_there_and_nothing_that_would_not_work(browser: Browser, base: str) -> None:
     with opened(browser, f"{base}/logs/sized/index.html", java_script_enabled=False) as page:
         rows = page.locator("tbody a").all_inner_texts()

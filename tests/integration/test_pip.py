@@ -21,6 +21,7 @@ from fakes.ministack_server import ministack_server
 from fakes.moto_server import moto_server
 from fakes.runner import FakeRunner
 from fakes.s3_environment import ACCESS_KEY_ID
+from fakes.s3_fault_proxy import fault_proxy, s3_error
 from fakes.wheels import make_sdist, make_wheel
 
 if TYPE_CHECKING:
@@ -300,6 +301,60 @@ def test_a_generic_package_is_on_the_pages_of_families_that_are_stored_at_the_sa
     installed = pip(tmp_path / "target", "--index-url", index, "rocm-sdk-libraries")
     assert installed.installed == {"rocm_sdk_core": "7.10.0", "rocm_sdk_libraries": "7.10.0"}, installed.output
     assert b'"../rocm_sdk_core-7.10.0' in cloud.get(f"{P}/python/gfx1151/index.html")
+
+
+def test_a_job_that_may_only_store_takes_nothing_from_the_pages_of_others_and_fails(
+    tmp_path: Path, cloud: Cloud
+) -> None:
+    folder = f"{P}/python"
+    pages = [
+        f"{folder}/simple/{at}" for at in ("", "torch/", "torch/index.html", "torch/index.v1_json", "index.v1_json")
+    ]
+    runners = {name: FakeRunner(root=tmp_path / name) for name in ("first", "second", "third")}
+    for number, runner in enumerate(runners.values()):
+        make_wheel(runner.workspace / "packages", "torch", f"{number}.0")
+        make_wheel(runner.workspace / "packages", f"other{number}", "1.0")
+    assert runners["first"].run(IN_S3, env=cloud.environment()).succeeded
+    before = [cloud.get(key) for key in pages]
+    with fault_proxy(cloud.url) as proxy:
+        proxy.rule = lambda request: None if request.is_write else s3_error(403, "AccessDenied")
+        result = runners["second"].run(IN_S3, env=cloud.environment() | {"AWS_ENDPOINT_URL_S3": proxy.url})
+    assert result.exit_code == 4, result.log
+    assert "does not name the packages of this run" in result.log
+    assert "pip install" not in result.summary
+    assert [cloud.get(key) for key in pages] == before
+    assert runners["third"].run(IN_S3, env=cloud.environment()).succeeded
+    assert cloud.project_names(folder) == ["other0", "other1", "other2", "torch"]
+    at_slash = cloud.get(f"{folder}/simple/torch/")
+    assert all(f"torch-{number}.0-py3-none-any.whl".encode() in at_slash for number in range(3))
+
+
+def test_pip_installs_what_a_job_laid_over_a_package_before_it_was_killed(tmp_path: Path, cloud: Cloud) -> None:
+    first, other = (FakeRunner(root=tmp_path / name) for name in ("first", "other"))
+    wheel = make_wheel(first.workspace / "packages", "torch", "1.0")
+    make_wheel(other.workspace / "packages", "apex", "1.0")
+    assert first.run(IN_S3, env=cloud.environment()).succeeded
+    changed = wheel.read_bytes().replace(b"torch.py", b"TORCH.py")  # a member of another name, and the same size
+    cloud.client.put_object(Bucket=BUCKET, Key=f"{P}/python/{wheel.name}", Body=changed)
+    result = other.run(IN_S3, env=cloud.environment())
+    assert result.succeeded, result.log
+    index = on_server(result.outputs["index_url"], f"{cloud.url}/{BUCKET}")
+    done = pip(tmp_path / "target", "--index-url", index, "torch", "apex")
+    assert done.succeeded, done.output
+    assert (tmp_path / "target" / "TORCH.py").exists()
+
+
+@pytest.mark.parametrize("how", ["--find-links", "--index-url"])
+def test_what_one_family_gives_can_be_given_to_pip_as_it_is(job: FakeRunner, tmp_path: Path, how: str) -> None:
+    write_packages(job.workspace / "packages")
+    result = job.run(STAGED | {"family": "gfx1151"})
+    assert result.succeeded, result.log
+    output = "index_url" if how == "--index-url" else "package_find_links_url"
+    with served(job.workspace / "out") as (url, _):
+        arguments = [how, on_server(result.outputs[output], url)]
+        done = pip(tmp_path / "target", *arguments, *(["--no-index"] if how == "--find-links" else []), "rocm")
+    assert done.succeeded, done.output
+    assert done.installed == INSTALLED
 
 
 def test_a_program_that_speaks_json_finds_the_same_files(job: FakeRunner) -> None:

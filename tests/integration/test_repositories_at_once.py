@@ -184,29 +184,57 @@ def told(worker: subprocess.Popen[str]) -> str:
     return worker.stdout.readline().strip()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_two_processes_at_once_lose_nothing_and_leave_valid_metadata_each_time(
-    tmp_path: Path, bucket: Bucket, kind: Kind
-) -> None:
-    packages = kind.build(tmp_path / "built")
-    assert len(packages) == 2 * ROUNDS
-    workers = {job: start_worker(tmp_path, kind.name, bucket, job) for job in "ab"}
+def in_rounds(
+    folder: Path, kind: str, bucket: Bucket, packages: Callable[[str, int], dict[str, bytes]]
+) -> Iterator[list[str]]:
+    """Let two jobs publish their `packages` of each round at once; what both say, round after round."""
+    workers = {job: start_worker(folder, kind, bucket, job) for job in "ab"}
     try:
         assert [told(worker) for worker in workers.values()] == ["ready", "ready"]
         for number in range(ROUNDS):
             for job, worker in workers.items():
-                own = {name: data for name, data in packages.items() if name.startswith(f"rocm-{job}-{number:02}")}
-                write_tree(tmp_path / job / str(number), own)
+                write_tree(folder / job / str(number), packages(job, number))
                 assert worker.stdin is not None
                 worker.stdin.write(f"{number}\n")
             for worker in workers.values():
                 assert worker.stdin is not None
                 worker.stdin.flush()
                 time.sleep(number * STEP_SECONDS)  # so that in some round each step of one meets each of the other
-            assert [told(worker) for worker in workers.values()] == ["done", "done"], f"round {number}"
-            expected = set(package_names()[: 2 * (number + 1)])
-            assert kind.offered(bucket.contents(), tmp_path / f"read-{number}") == expected, f"round {number}"
+            yield [told(worker) for worker in workers.values()]
     finally:
         for worker in workers.values():
             worker.communicate()
     assert [worker.returncode for worker in workers.values()] == [0, 0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_processes_at_once_lose_nothing_and_leave_valid_metadata_each_time(
+    tmp_path: Path, bucket: Bucket, kind: Kind
+) -> None:
+    packages = kind.build(tmp_path / "built")
+    assert len(packages) == 2 * ROUNDS
+
+    def own(job: str, number: int) -> dict[str, bytes]:
+        return {name: data for name, data in packages.items() if name.startswith(f"rocm-{job}-{number:02}")}
+
+    for number, answers in enumerate(in_rounds(tmp_path, kind.name, bucket, own)):
+        assert answers == ["done", "done"], f"round {number}"
+        expected = set(package_names()[: 2 * (number + 1)])
+        assert kind.offered(bucket.contents(), tmp_path / f"read-{number}") == expected, f"round {number}"
+
+
+def test_two_processes_that_publish_other_builds_of_one_package_at_once_replace_no_byte(
+    tmp_path: Path, bucket: Bucket
+) -> None:
+    """Both keep their files; one of the builds is offered, with the digest of its own bytes."""
+
+    def builds(job: str, number: int) -> dict[str, bytes]:
+        control = control_text(f"shared-{number:02}", "1.0", extra=f"Content: {job}\n")
+        return {f"shared-{number:02}_1.0_amd64.deb": deb_of(control, compression="")}
+
+    for number, answers in enumerate(in_rounds(tmp_path, "deb", bucket, builds)):
+        assert set(answers) <= {"done", "NoneType: None"}, f"round {number}"
+        files = bucket.contents()
+        assert offered_debs(files, tmp_path) == {f"shared-{so_far:02}" for so_far in range(number + 1)}
+        stored = {data for key, data in files.items() if f"/pool/main/shared-{number:02}" in key}
+        assert stored == {data for job in "ab" for data in builds(job, number).values()}, f"round {number}"

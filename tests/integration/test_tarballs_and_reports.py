@@ -6,8 +6,11 @@ import functools
 import http.server
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
+import sys
 import tarfile
 import threading
 import urllib.request
@@ -214,6 +217,43 @@ def test_every_file_of_a_report_is_served_as_what_it_is(runner: FakeRunner, plac
             assert answer.read().decode() == REPORT[name]
             if "staging_dir" not in place.inputs:
                 assert answer.headers.get_content_type() == kind
+
+
+@pytest.mark.parametrize(
+    ("inputs", "name"),
+    [
+        ({"path": "report"}, "index.html"),
+        ({"path": "report/pages/a + b#.html"}, "a + b#.html"),
+        ({"path": "report", "include": "pages/*.html", "index": "none"}, "pages/a + b#.html"),
+        ({"path": "report", "include": "*.css"}, "index.html"),
+    ],
+    ids=["its own page", "one file", "its only HTML file", "a page that is made"],
+)
+def test_what_the_summary_says_of_a_staged_report_opens_its_page(
+    runner: FakeRunner, inputs: dict[str, str], name: str
+) -> None:
+    write_tree(runner.workspace / "report", REPORT)
+    mode = {"mode": "upload-report", "subfolder": "my report", "staging_dir": "out"}
+    result = runner.run(mode | inputs)
+    assert result.succeeded, result.log
+    line, address = (token.content.strip() for token in markdown.parse(result.summary) if token.type == "fence")
+    command, *arguments = shlex.split(line)
+    assert (command, arguments.count("8000")) == ("python3", 1)
+    arguments[arguments.index("8000")] = "0"  # any that is free here
+    with subprocess.Popen(
+        [sys.executable, "-u", *arguments], cwd=runner.workspace, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as server:
+        assert server.stdout is not None
+        try:
+            base = re.search(rb"http://127\.0\.0\.1:[0-9]+", server.stdout.readline())
+            assert base is not None
+            assert address.startswith("http://127.0.0.1:8000/")
+            with urllib.request.urlopen(base[0].decode() + urlsplit(address).path, timeout=20) as answer:
+                page = answer.read()
+        finally:
+            server.terminate()
+    assert page == (runner.workspace / "out" / P / "logs/my report" / name).read_bytes()
+    assert urlsplit(result.outputs["report_url"]).path == f"/{P}/logs/my%20report{urlsplit(address).path}"
 
 
 @contextmanager

@@ -150,10 +150,21 @@ def test_a_path_in_latin_1_keeps_its_bytes(monkeypatch: pytest.MonkeyPatch) -> N
     assert os.fsencode(load_settings(["upload-stage"], os.environ)[0].build_dir) == name
 
 
-def test_an_input_of_another_mode_is_a_warning() -> None:
-    _settings, warnings = load_settings(
-        ["locate", "--build-dir", "x", "--dry-run", "--include", "*.log", "--job-status", "failure"], os.environ
-    )
+def test_an_option_of_another_mode_is_an_error_before_anything_is_done() -> None:
+    error = refusal("locate", "--build-dir", "x", "--dry-run", "--job-status", "failure")
+    assert error.what == "mode locate does not use --build-dir, --dry-run"
+    assert error.remedy == "therock-outputs locate --help lists the options of this mode."
+
+
+def test_who_asks_to_store_into_an_output_dir_is_told_of_the_staging_folder() -> None:
+    error = refusal("upload-tarballs", "--path", "x", "--output-dir", "out")
+    assert error.remedy.startswith("To store into a folder, give --staging-dir. ")
+
+
+def test_an_input_of_another_mode_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("BUILD_DIR", "x"), ("DRY_RUN", "true"), ("INCLUDE", "*.log"), ("JOB_STATUS", "failure")):
+        monkeypatch.setenv(f"INPUT_{name}", value)
+    _settings, warnings = load_settings(["locate"], os.environ)
     assert warnings == tuple(f"input {name} is not used by mode locate" for name in ("build_dir", "include", "dry_run"))
 
 
@@ -168,6 +179,18 @@ def test_help_names_every_option_and_mode(capsys: pytest.CaptureFixture[str]) ->
     text = capsys.readouterr().out
     assert all(flag in text for field in input_fields() if field.name != "mode" for flag in field.flags)
     assert all(mode.purpose in text for mode in Mode)
+
+
+def test_help_of_a_mode_has_its_purpose_and_its_options_only(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["upload-tarballs", "--help"], ["help", "upload-tarballs"]):
+        with pytest.raises(SystemExit):
+            load_settings(arguments, {})
+        text = capsys.readouterr().out
+        assert text.startswith("usage: therock-outputs upload-tarballs ")
+        assert Mode.UPLOAD_TARBALLS.purpose[1:] in text
+        assert "--path" in text
+        assert "--package-type" not in text
+        assert Mode.VERIFY.purpose not in text
 
 
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
-from debian.deb822 import Deb822, Packages, Release
+from debian.deb822 import Deb822, Packages, PkgRelation, Release
 from hypothesis import strategies
 
 from _therock_utils._cancel import CancelToken
@@ -30,6 +30,7 @@ from fakes.deb_packages import (
     gzipped,
     tar_of,
 )
+from fakes.trees import write_tree
 from therock_outputs import _deb_archive, deb_repository
 from therock_outputs._deb_archive import MAX_CONTROL_ARCHIVE_BYTES, MAX_CONTROL_BYTES
 from therock_outputs.deb_repository import DebRepository
@@ -235,14 +236,16 @@ def deb_archive_xz(control: str) -> bytes:
 
 def test_a_control_file_has_no_say_in_where_the_file_lies_and_what_its_digests_are(tmp_path: Path) -> None:
     hostile = control_text(
-        "a1", "1", extra="filename: ../../etc/passwd\nSize: 1\nMD5sum: 0\nsha256: 00\nSHA512: 00\nSHA1: 0\n"
+        "a1",
+        "1",
+        extra="filename: ../../etc/passwd\nSize: 1\nMD5sum: 0\nsha256: 00\nSHA512: 00\nSHA1: 0\ndescription-md5: x\n",
     )
     metadata = compose(tmp_path / "out", [inspect_control(tmp_path, hostile, file_name="a1.deb")])
     (paragraph,) = Packages.iter_paragraphs(metadata.plain[0].path.read_text().splitlines(), use_apt_pkg=False)
     data = (tmp_path / "a.deb").read_bytes()
     assert paragraph["Filename"] == "pool/main/a1.deb"
     assert (paragraph["Size"], paragraph["SHA256"]) == (str(len(data)), hashlib.sha256(data).hexdigest())
-    assert "SHA512" not in paragraph
+    assert not {"SHA512", "Description-md5"} & paragraph.keys()
 
 
 def test_what_is_written_is_read_back_the_same(tmp_path: Path) -> None:
@@ -430,3 +433,145 @@ def test_the_index_says_what_dpkg_scanpackages_says(tmp_path: Path) -> None:
 
     assert said(ours) == said(scanned)
     assert len(said(ours)) == 2
+
+
+RELATIONS = [
+    "foo",
+    "foo-bar+2.0:any",
+    "foo (>= 1:2.0~rc1+git-3)",
+    "foo(=  1)",
+    "foo ( << 1 ),\n bar (>> 2) | baz:i386 (<= 3),\n\tlast",
+    "foo (> 1), bar (< 2)",
+]
+UNREADABLE = [
+    "foo (>= 1.0",
+    "foo (>= )",
+    "foo, , bar",
+    "foo,",
+    ", foo",
+    "| foo",
+    "foo |",
+    "foo [amd64]",
+    "foo [bogus",
+    "foo <!nocheck>",
+    "foo bar",
+    "foo (=1)",
+    "foo (>= 1) (<= 2)",
+    "foo (== 1)",
+    "${shlibs:Depends}",
+    "foo:",
+    "-foo",
+    f"foo (= {'1' * 300})",
+    "f" * 200,
+]
+FIELDS = ["Depends", "Pre-Depends", "Recommends", "Suggests", "Enhances", "Breaks", "Conflicts", "Replaces", "Provides"]
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_relations_that_policy_allows_are_kept_as_they_are(tmp_path: Path, relation: str) -> None:
+    package = inspect_control(tmp_path, control_text("a1", "1", extra=f"Depends: {relation}\n"))
+    assert Deb822(package.record.control)["Depends"] == relation  # type: ignore[attr-defined]  # a DebRecord
+
+
+def test_an_empty_relation_is_none(tmp_path: Path) -> None:
+    package = inspect_control(tmp_path, control_text("a1", "1", extra="Depends:\nProvides: \nBreaks:\n \n"))
+    assert not {"Depends", "Provides", "Breaks"} & Deb822(package.record.control).keys()  # type: ignore[attr-defined]  # as above
+
+
+@pytest.mark.parametrize("field", [*FIELDS, "conflicts"])
+@pytest.mark.parametrize("relation", UNREADABLE)
+def test_a_relation_that_apt_cannot_read_is_refused(tmp_path: Path, field: str, relation: str) -> None:
+    with pytest.raises(IntegrityError) as told:
+        inspect_control(tmp_path, control_text("a1", "1", extra=f"{field}: {relation}\n"))
+    assert f"its {field.capitalize() if field == 'conflicts' else field} has " in told.value.why
+
+
+@pytest.mark.parametrize(
+    "line", ["Provides: foo (>= 1)", "Provides: a | b", "Conflicts: a | b", "Breaks: a | b", "Replaces: a|b"]
+)
+def test_relations_that_dpkg_does_not_allow_in_this_field_are_refused(tmp_path: Path, line: str) -> None:
+    with pytest.raises(IntegrityError):
+        inspect_control(tmp_path, control_text("a1", "1", extra=f"{line}\n"))
+
+
+def test_a_multi_arch_that_apt_warns_of_is_refused(tmp_path: Path) -> None:
+    assert inspect_control(tmp_path, control_text("a1", "1", extra="Multi-Arch: foreign\n")).identity[0] == "a1"
+    with pytest.raises(IntegrityError) as told:
+        inspect_control(tmp_path, control_text("a1", "1", extra="Multi-Arch: bogus\n"))
+    assert told.value.why == "its Multi-Arch is 'bogus'"
+
+
+@pytest.mark.parametrize("field", ["Section", "Source", "Priority"])
+def test_a_value_that_apt_cannot_hold_is_refused(tmp_path: Path, field: str) -> None:
+    with pytest.raises(IntegrityError, match="is no sound Debian package") as told:
+        inspect_control(tmp_path, control_text("a1", "1", extra=f"{field}: {'x' * 70_000}\n"))
+    assert told.value.why == f"its {field} has more than 1000 characters"
+
+
+def test_an_entry_that_apt_cannot_read_is_read_with_its_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as without:
+        without.setattr(deb_repository, "_fields_fault", lambda _paragraph: "")
+        bad = inspect_control(tmp_path, control_text("bad", "1", extra="Breaks: x (\n"), file_name="bad.deb")
+    first, second = read_back(tmp_path, compose(tmp_path / "out", [bad, made(tmp_path, "a1")]))
+    assert [KIND.entry_fault(package) for package in (first, second)] == ["", "its Breaks has the element 'x ('"]
+
+
+@hypothesis.given(
+    strategies.lists(
+        strategies.sampled_from(
+            ["a", "b", " ", ",", "|", "(", ")", ">=", "=", "1", "[", "]", "<", ">", ":", "any", "\n "]
+        ),
+        max_size=8,
+    ).map("".join)
+)
+@hypothesis.settings(max_examples=300, deadline=None)
+def test_whatever_relation_is_accepted_is_one_for_another_parser_too(text: str) -> None:
+    """python-debian only warns of what it cannot parse, and gives it back as it is."""
+    if deb_repository._relation_fault("Depends", text) or not text.strip():
+        return
+    for alternatives in PkgRelation.parse_relations(text):
+        for relation in alternatives:
+            assert relation["name"].isalnum()
+            assert (relation["arch"], relation["restrictions"]) == (None, None)
+
+
+@pytest.mark.needs("apt-get")
+def test_apt_reads_an_index_of_all_relations_that_are_accepted(tmp_path: Path) -> None:
+    packages = [
+        inspect_control(
+            tmp_path,
+            control_text(f"p{number}{field.lower()}", "1", extra=f"{field}: {relation}\n"),
+            file_name=f"p{number}{field}.deb",
+        )
+        for number, relation in enumerate(("", *RELATIONS))
+        for field in FIELDS
+        if not (field == "Provides" and set(relation) & set("<>|"))
+        and not (field in {"Breaks", "Conflicts", "Replaces"} and "|" in relation)
+    ]
+    metadata = compose(tmp_path / "made", packages)
+    suite = tmp_path / "repository" / "dists" / "stable"
+    write_tree(suite, {**stored_files(metadata), "Release": metadata.commit})
+    state = tmp_path / "apt"
+    for folder in ("lists/partial", "cache/archives/partial"):
+        (state / folder).mkdir(parents=True)
+    source = f"deb [trusted=yes] file://{tmp_path}/repository stable main\n"
+    write_tree(state, {"status": "", "rocm.list": source})
+    options = {
+        "Dir::Etc::sourcelist": f"{state}/rocm.list",
+        "Dir::Etc::sourceparts": "-",
+        "Dir::State": f"{state}",
+        "Dir::State::lists": f"{state}/lists",
+        "Dir::State::status": f"{state}/status",
+        "Dir::Cache": f"{state}/cache",
+        "APT::Architecture": "amd64",
+        "APT::Sandbox::User": "",
+        "Acquire::Languages": "none",
+        "Debug::NoLocking": "1",
+        "Acquire::Check-Date": "false",
+    }
+    given = [argument for name, value in options.items() for argument in ("-o", f"{name}={value}")]
+    update = subprocess.run(["apt-get", "-q", *given, "update"], capture_output=True, text=True, check=False)
+    assert (update.returncode, update.stderr) == (0, ""), update.stderr
+    listed = subprocess.run(["apt-cache", *given, "pkgnames"], capture_output=True, text=True, check=True)
+    assert listed.stderr == ""
+    assert {package.identity[0] for package in packages} <= set(listed.stdout.split())

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from _therock_utils._keys import key_fault
 from fakes.reports import HOSTILE_NAMES, at
-from therock_outputs.index_json import is_own_json, render_index_json
+from therock_outputs.index_json import is_own_json, list_time, read_digests, render_index_json
 from therock_outputs.index_page import (
     GENERATOR,
     FileEntry,
@@ -37,6 +37,12 @@ LATER = datetime.datetime(2026, 12, 1, 15, 4, 5, 999_999, tzinfo=datetime.timezo
 legal_names = (
     st.text(st.sampled_from("ab/#?%+&;=:@ \"'<>~.é漢😀"), min_size=1, max_size=20) | st.text(min_size=1, max_size=20)
 ).filter(lambda name: not key_fault(name))
+
+
+json_names = legal_names.map(lambda name: name.replace("/", "-")) | (
+    st.text(st.sampled_from("{}[]:,\"'x\ufeff"), min_size=1, max_size=8).filter(lambda name: not key_fault(name))
+)
+"""Segments, of what JSON is made of above all."""
 
 
 class Reader(HTMLParser):
@@ -73,8 +79,8 @@ class Reader(HTMLParser):
 
     def parse_starttag(self, i: int) -> int:
         end = super().parse_starttag(i)
-        self._in_link = self.lasttag == "a"
-        self._in_cell = self.lasttag in {"a", "td", "span", "small"}
+        self._in_link = self.lasttag == "a" or (self._in_link and self.lasttag == "bdi")
+        self._in_cell = self.lasttag in {"a", "bdi", "td", "span", "small"}
         return end
 
     def handle_endtag(self, tag: str) -> None:
@@ -268,6 +274,19 @@ def test_a_row_takes_less_than_200_bytes() -> None:
         (b"<meta name='generator'>", ""),
         (b"<title>&lt;meta name=generator content=x></title>", ""),
         (b"\xff<meta charset=x><meta content='therock-outputs python' name='generator'>", "therock-outputs python"),
+        (b"<META NAME='Generator' CONTENT='Doxygen 1.9'>", "Doxygen 1.9"),
+        (b"<meta name=generator content='Doxygen'><meta name=generator content='therock-outputs files'>", "Doxygen"),
+        (b"<meta name=generator><meta name=generator content='therock-outputs files'>", ""),
+        (b"<head></head><meta name=generator content='therock-outputs files'>", ""),
+        (b"<body><textarea><meta name=generator content='therock-outputs files'></textarea>", ""),
+        (b"<p>How it is made:<meta name=generator content='therock-outputs files'>", ""),
+        (b"<title><meta name=generator content='therock-outputs files'></title>", ""),
+        (b"<title>x</title><meta name=generator content='therock-outputs files'>", GENERATOR),
+        (b"<template><p><meta name=generator content='x'></template><meta name=generator content='y'>", "y"),
+        (b"<script>'<meta name=generator content=x>'</script><link><meta name=generator content='y'>", "y"),
+        (b"<!-- <meta name=generator content='x'> --><meta name=generator content='y'>", "y"),
+        (b"<meta name=generator content='x'>" + b"<![what[ever]]>", "x"),
+        (b"<![what[ever]]><meta name=generator content='therock-outputs files'>", ""),
         (folder_page("a"), GENERATOR),
     ],
 )
@@ -318,8 +337,9 @@ def test_the_list_for_machines_says_all_of_a_folder() -> None:
     assert json.loads(render_index_json(at("logs"), [], []))["files"] == []
 
 
-@given(st.lists(legal_names.map(segment), unique=True), st.lists(legal_names.map(segment), unique=True))
+@given(st.lists(json_names, unique=True), st.lists(json_names, unique=True))
 @example(['},{"', ':[{"', '"},{"name":"'], ['},{"'])
+@example(["x},{", "x:[{", "},", "[", "\ufeff", '"'], ["b:[{", "},{"])
 def test_the_list_names_every_entry_one_a_line_whatever_the_names(files: list[str], folders: list[str]) -> None:
     data = render_index_json(
         at("logs"),
@@ -331,6 +351,44 @@ def test_the_list_names_every_entry_one_a_line_whatever_the_names(files: list[st
     assert [entry["name"] for entry in document["folders"]] == sorted(folders)
     assert [entry["url"] for entry in document["files"]] == [at("logs").child(name).https_url for name in sorted(files)]
     assert data.count(b"\n") == 1 + len(files) + len(folders)
+
+
+def test_the_digests_of_a_list_are_read_back_by_name_size_and_time() -> None:
+    files = [FileEntry("a},{", 3, LATER, "a" * 64), FileEntry("b", 0, NOON)]
+    assert read_digests(render_index_json(at("logs"), files, [])) == {
+        ("a},{", 3, list_time(LATER)): "a" * 64,
+    }
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b"{}",
+        b'{"files":3}',
+        b'{"files":[3]}',
+        b'{"files":[{"name":"x"}]}',
+        b'{"files":[{"name":"x","size_bytes":1,"modified":"x","sha256":"no digest"}]}',
+        b'{"files":[{"name":["x"],"size_bytes":1,"modified":"x","sha256":"%s"}]}' % (b"a" * 64),
+        b'{"files":[{"name":"x","size_bytes":1,"modified":"x","sha256":["%s"]}]}' % (b"a" * 64),
+        b'{"generator":' * 100_000,
+        b'{"files":[{"name":"x","size_bytes":' + b"9" * 5_000 + b"}]}",
+    ],
+)
+def test_a_list_that_cannot_be_read_says_no_digest(data: bytes) -> None:
+    assert read_digests(data) == {}
+
+
+def test_names_are_shown_with_all_their_blanks_and_never_turn_what_stands_beside_them() -> None:
+    page = folder_page("a  b", "\u05d0.log", folders=("\u05d1",)).decode()
+    assert "bdi{white-space:pre-wrap}" in page
+    for name in ("a  b", "\u05d0.log", "\u05d1/", "100-linux", "logs"):
+        assert f"<bdi>{name}</bdi>" in page
+    unlinked = render_folder_page(("x",), [], [FolderEntry("\u05d1", 1, 1, NOON, has_page=False)]).decode()
+    assert "<span><bdi>\u05d1/</bdi></span>" in unlinked
+    assert "<bdi>a  b</bdi>" in render_index_page("x", [ListedFile("a  b", 1)]).decode()
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"generator":"another"}', b"\xff" * 40, b'["therock-outputs files"]'])

@@ -94,6 +94,7 @@ def calls(names: Sequence[str], files: Iterable[str]) -> Iterator[Call]:
         yield from ((method, (name,)) for name in optional)
     for method in ("log_stage_dir", "log_stage_index"):
         yield from ((method, arguments) for arguments in itertools.product(names, optional))
+    yield from (("package_name_record", arguments) for arguments in itertools.product(PACKAGE_TYPES, names))
     yield from (("framework_manifest", arguments) for arguments in itertools.product(names, names))
     yield from (("run_record", arguments) for arguments in itertools.product(names, names))
     yield from (("log_file", arguments) for arguments in itertools.product(names, files))

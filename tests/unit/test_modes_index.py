@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -16,14 +17,16 @@ from _therock_utils._errors import (
     ConflictError,
     IncompleteError,
     InputError,
+    LocalFileError,
     NotFoundError,
     NotPermittedError,
     ServiceUnavailableError,
 )
 from _therock_utils._transfer_types import SMALL_OBJECT_LIMIT_BYTES
 from _therock_utils.storage_backend import LocalStorageBackend
-from fakes.contexts import STAGED, make_context
+from fakes.contexts import STAGED, TroubledBackend, make_context
 from fakes.trees import digest, read_tree, write_tree
+from fakes.wheels import make_wheel
 from therock_outputs.mode_names import Mode
 from therock_outputs.modes import load_mode
 from therock_outputs.modes._documents import MAX_ATTEMPTS
@@ -209,7 +212,7 @@ def test_a_second_run_writes_nothing_and_counts_all(workspace: Path, run_folder:
     assert stored(report) == documents(*FOLDERS)
     assert [names for names in backend.written if names] == []
     assert {path: path.stat().st_mtime_ns for path in run_folder.rglob("index.*")} == before
-    assert report.parts[0].note == "of 7 folders, 14 were so already"
+    assert report.parts[0].note == "of 7 folders, 14 unchanged"
     assert {item.sha256 for item in report.result.stored} == {digest(path.read_bytes()) for path in before}
 
 
@@ -217,7 +220,8 @@ def test_a_change_changes_the_pages_from_its_folder_up_and_no_other(workspace: P
     index(workspace)
     write_tree(run_folder, {"logs/g/new.log": "new"})
     backend = Troubled(workspace / STAGED)
-    index(workspace, backend=backend)
+    assert index(workspace, dry_run=True).parts[0].note == "of 7 folders, 6 to store, 8 unchanged"
+    assert index(workspace, backend=backend).parts[0].note == "of 7 folders, 6 stored, 8 unchanged"
     assert sorted(name for names in backend.written for name in names) == sorted(documents("", "logs", "logs/g"))
     assert links(run_folder / "logs/g") == ["deep/index.html", "a.log", "new.log"]
 
@@ -251,8 +255,13 @@ def test_a_subfolder_is_written_with_all_above_and_below_it(workspace: Path, run
     assert report.outputs["index_url"].endswith(f"/{P}/logs/g/index.html")
     assert report.subject == "logs/g"
     assert not (run_folder / "python" / "index.html").exists()
-    whole = {name: data for name, data in read_tree(run_folder).items() if not name.startswith("reports/")}
+    check_pages(run_folder)
+    assert links(run_folder) == ["logs/index.html", "blas_lib_gfx1151.tar.zst"]  # the others have no page yet
+    assert links(run_folder / "logs") == listed(run_folder / "logs") == ["g/index.html"]
     index(workspace)
+    assert links(run_folder) == ["logs/index.html", "python/index.html", "blas_lib_gfx1151.tar.zst"]
+    whole = {name: data for name, data in read_tree(run_folder).items() if not name.startswith("reports/")}
+    index(workspace, subfolder=subfolder)
     assert whole.items() <= read_tree(run_folder).items()  # the same bytes, whichever of both writes them
 
 
@@ -321,8 +330,8 @@ def test_another_programs_page_stays_is_told_and_is_listed_for_machines(workspac
     assert links(run_folder / "logs") == ["g/index.html", "h/index.html"]
     assert report.notices == (
         (
-            "2 pages (logs/g/index.html, python/index.json) were left as they are: another program made them "
-            "(force_index: true replaces pages of folders that hold more)"
+            "2 pages were not made by this action and stay as they are (the first is logs/g/index.html); "
+            "force_index: true would replace them"
         ),
     )
     assert index(workspace, subfolder="logs/g").outputs["index_url"].endswith("logs/g/index.html")
@@ -337,8 +346,12 @@ def test_force_index_replaces_another_programs_page_but_not_one_that_is_all_ther
     assert links(run_folder / "python") == ["x-1.0+rocm7-py3-none-any.whl"]
     assert (run_folder / "report/index.html").read_text() == FOREIGN
     assert listed(run_folder / "report") == ["index.html"]
-    assert len(report.notices) == 1
-    assert report.notices[0].startswith("the page report/index.html was left as it is: another program made it ")
+    assert report.notices == (
+        (
+            "1 page was not made by this action and stays as it is (report/index.html): no page is replaced that is "
+            "all its folder holds, or larger than 16 MiB"
+        ),
+    )
     check_pages(run_folder)
 
 
@@ -349,13 +362,19 @@ def test_a_page_that_another_mode_made_is_left_alone_in_silence(
     write_tree(run_folder, {"python/index.html": SIBLING})
     report = index(workspace, force_index=force_index)
     assert (run_folder / "python/index.html").read_text() == SIBLING
-    assert not (run_folder / "python/index.json").exists()
+    assert listed(run_folder / "python") == ["x-1.0+rocm7-py3-none-any.whl"]
     assert report.notices == ()
     assert "python/index.html" in links(run_folder)
     assert index(workspace, subfolder="python").outputs["index_url"].endswith("/python/index.html")
     (run_folder / "python/x-1.0+rocm7-py3-none-any.whl").unlink()
-    index(workspace, force_index=force_index)
+    report = index(workspace, force_index=force_index)
     assert (run_folder / "python/index.html").read_text() == SIBLING
+    assert listed(run_folder / "python") == []
+    assert report.notices == ()
+    assert "python/index.html" not in links(run_folder)
+    (run_folder / "python/index.json").unlink()
+    index(workspace, force_index=force_index)
+    assert not (run_folder / "python/index.json").exists()
 
 
 def test_the_page_of_an_upload_mode_becomes_one_of_a_folder(workspace: Path, run_folder: Path) -> None:
@@ -484,19 +503,30 @@ def test_a_race_that_is_lost_every_time_is_a_failure_in_the_end(
     assert "logs/h/index.json" in stored(report)
 
 
-def test_a_page_that_may_not_be_read_or_is_too_large_is_left_with_a_warning(workspace: Path, run_folder: Path) -> None:
+def test_a_page_that_may_not_be_read_and_so_not_be_updated_is_a_failure(workspace: Path, run_folder: Path) -> None:
     index(workspace)
     write_tree(run_folder, {"logs/g/new.log": "new"})
+    denied = dict.fromkeys(documents(*FOLDERS), NotPermittedError("access was denied"))
+    report = index(workspace, backend=Troubled(workspace / STAGED, reads=denied))
+    assert isinstance(report.error, NotPermittedError)
+    assert report.exit_code == 4
+    assert {name_of(item.location) for item in report.result.failed} == denied.keys()
+    assert (report.notices, report.warnings) == ((), ())
+    assert "new.log" not in links(run_folder / "logs/g")
+
+
+@pytest.mark.parametrize("force_index", [True, False])
+def test_a_page_too_large_for_this_project_is_another_programs_and_stays(
+    workspace: Path, run_folder: Path, force_index: bool
+) -> None:
     with (run_folder / "python/index.html").open("wb") as file:
         file.truncate(SMALL_OBJECT_LIMIT_BYTES + 1)
-    backend = Troubled(workspace / STAGED, reads={"logs/g/index.html": NotPermittedError("access was denied")})
-    report = index(workspace, backend=backend, force_index=True)
+    report = index(workspace, force_index=force_index)
     assert report.error is None
-    assert report.notices == ()
-    (warning,) = report.warnings
-    assert "logs/g/index.html was left as it is, and 1 more: it cannot be read: access was denied" in warning
-    assert "new.log" not in links(run_folder / "logs/g")
+    assert report.notices[0].startswith("1 page was not made by this action and stays as it is (python/index.html)")
     assert (run_folder / "python/index.html").stat().st_size == SMALL_OBJECT_LIMIT_BYTES + 1
+    assert listed(run_folder / "python") == ["index.html", "x-1.0+rocm7-py3-none-any.whl"]
+    assert "python/index.html" in links(run_folder)
 
 
 def test_a_page_that_cannot_be_read_now_is_a_failure(workspace: Path) -> None:
@@ -516,7 +546,112 @@ def test_a_page_that_would_be_too_large_to_be_read_again_is_a_failure(
     report = index(workspace)
     assert {name_of(item.location) for item in report.result.failed} == set(documents("logs/h"))
     assert isinstance(report.error, IncompleteError)
-    assert "the page s3://therock-ci-artifacts/100-linux/logs/h/index.html would be too large" in str(report.error)
+    list_ = report.result.failed[1].error
+    assert list_.what == "s3://therock-ci-artifacts/100-linux/logs/h/index.json would be too large"
+    assert list_.why.startswith("its folder holds 101 files and folders, which take ")
+    assert "in each at most " in list_.remedy
+    assert "Until then this folder has no index.json." in list_.remedy
+
+
+def test_a_list_that_would_be_too_large_leaves_no_older_one_that_machines_would_believe(
+    workspace: Path, run_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index(workspace)
+    write_tree(run_folder, {f"logs/h/{number:03}.log": "x" for number in range(100)})
+    monkeypatch.setattr("therock_outputs.modes._index_course.SMALL_OBJECT_LIMIT_BYTES", 12_000)
+    before = (run_folder / "logs/h/index.html").read_bytes()
+    report = index(workspace)
+    assert report.exit_code == 1
+    assert not (run_folder / "logs/h/index.json").exists()
+    assert (run_folder / "logs/h/index.html").read_bytes() == before
+    assert not any("removed" in notice for notice in report.notices)
+    assert load_mode(Mode.VERIFY).run(make_context(workspace, Mode.VERIFY)).error is None
+
+
+def test_a_folder_whose_page_would_have_an_illegal_key_is_told_and_costs_no_other_its_page(
+    workspace: Path, run_folder: Path
+) -> None:
+    deep = "/".join(("d" * 200, "e" * 200, "f" * 200, "g" * 200, "h" * 150))
+    deepest = f"{deep}/{'i' * (1024 - len(f'{P}/{deep}/') - 2)}"
+    write_tree(run_folder, {f"{deepest}/f": "x"})
+    for report in (index(workspace), index(workspace, subfolder="logs/g"), index(workspace, subfolder=deepest)):
+        assert report.error is None
+        assert ("1 folder without a page" in "".join(report.notices)) == (report.subject != "logs/g")
+    assert report.outputs == {"index_url": ""}
+    assert len(list(run_folder.rglob("index.html"))) == len(FOLDERS) + 5
+    assert links(run_folder / deep) == []
+    assert json.loads((run_folder / deep / "index.json").read_bytes())["folders"][0]["url"] == ""
+    check_pages(run_folder)
+
+
+@pytest.mark.parametrize("kind", ["link", "link to nothing", "folder", "empty folder", "fifo"])
+@pytest.mark.parametrize("name", ["index.html", "index.json"])
+def test_what_is_no_file_where_a_page_would_be_is_told_once_and_stays(
+    workspace: Path, run_folder: Path, name: str, kind: str
+) -> None:
+    blocked = run_folder / "logs/h" / name
+    match kind:
+        case "link":
+            blocked.symlink_to("c.log")
+        case "link to nothing":
+            blocked.symlink_to("nowhere")
+        case "folder":
+            write_tree(blocked, {"x": "x"})
+        case "empty folder":
+            blocked.mkdir()
+        case _:
+            os.mkfifo(blocked)
+    backend = Troubled(workspace / STAGED)
+    report = index(workspace, backend=backend)
+    assert isinstance(report.error, LocalFileError)
+    assert report.error.what.endswith(f"{name}' is in the way")
+    assert [name_of(item.location) for item in report.result.failed] == [f"logs/h/{name}"]
+    written = [name for names in backend.written for name in names]
+    assert len(written) == len(set(written))
+    assert (run_folder / "logs/h/c.log").read_text() == "c\n"
+    assert ("h/index.html" in links(run_folder / "logs")) == (name == "index.json")
+
+
+def test_a_page_that_is_stored_in_a_later_round_is_linked(workspace: Path, run_folder: Path) -> None:
+    class LosesOnce(Troubled):
+        def replace_all(
+            self,
+            items: Sequence[Replacement],
+            **options: Any,  # noqa: ANN401 - as LocalStorageBackend's
+        ) -> tuple[StoredObject | OutputsError, ...]:
+            answers = super().replace_all(items, **options)
+            self._writes = {} if any(isinstance(one, ConflictError) for one in answers) else self._writes
+            return answers
+
+    backend = LosesOnce(workspace / STAGED, writes={"logs/h/index.html": ConflictError("another was faster")})
+    report = index(workspace, backend=backend)
+    assert report.error is None
+    assert links(run_folder / "logs") == ["g/index.html", "h/index.html"]
+    assert listed(run_folder / "logs") == ["g/index.html", "h/index.html"]
+    assert sorted(stored(report)) == sorted(documents(*FOLDERS))
+    check_pages(run_folder)
+
+
+def test_a_page_whose_race_is_lost_for_ever_is_not_linked(
+    workspace: Path, run_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cancel = CancelToken()
+    monkeypatch.setattr(cancel, "sleep", lambda _seconds: None)
+    backend = Troubled(workspace / STAGED, writes={"logs/h/index.html": ConflictError("no")})
+    report = index(workspace, backend=backend, cancel=cancel)
+    assert [name_of(item.location) for item in report.result.failed] == ["logs/h/index.html"]
+    assert links(run_folder / "logs") == listed(run_folder / "logs") == ["g/index.html"]
+    check_pages(run_folder)
+
+
+def test_a_list_whose_race_is_lost_for_ever_is_what_the_error_names(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cancel = CancelToken()
+    monkeypatch.setattr(cancel, "sleep", lambda _seconds: None)
+    backend = Troubled(workspace / STAGED, writes={"logs/h/index.json": ConflictError("no")})
+    report = index(workspace, backend=backend, cancel=cancel)
+    assert [name_of(item.location) for item in report.result.failed] == ["logs/h/index.json"]
 
 
 def test_a_run_that_cannot_be_listed_is_the_error_itself(workspace: Path) -> None:
@@ -575,3 +710,122 @@ def test_hundreds_of_folders_are_written_in_batches(workspace: Path, run_folder:
     assert len(stored(report)) == 2 * (150 + len(FOLDERS))
     assert max(map(len, backend.written)) <= 256
     check_pages(run_folder)
+
+
+# --- what upload modes do to it
+
+
+def upload_report(workspace: Path, files: Mapping[str, str], **options: Any) -> Report:  # noqa: ANN401 - make_context's
+    """Upload a report of these files to logs/r, with a page."""
+    shutil.rmtree(workspace / "report", ignore_errors=True)
+    write_tree(workspace / "report", files)
+    inputs = {"path": "report", "subfolder": "r", "index": "write"} | options
+    return load_mode(Mode.UPLOAD_REPORT).run(make_context(workspace, Mode.UPLOAD_REPORT, **inputs))
+
+
+def test_an_upload_keeps_the_list_beside_its_page_true(workspace: Path, run_folder: Path) -> None:
+    assert upload_report(workspace, {"a.html": "a", "data/x.txt": "x"}).error is None
+    index(workspace)
+    write_tree(run_folder, {"logs/r/others.txt": "unknown digest"})
+    report = upload_report(workspace, {"b.html": "bb", "data/y.txt": "y"})
+    assert report.error is None
+    document = json.loads((run_folder / "logs/r/index.json").read_bytes())
+    assert {entry["name"]: entry["sha256"] for entry in document["files"]} == {
+        "a.html": digest("a"),
+        "b.html": digest("bb"),
+        "others.txt": "",
+    }
+    (folder,) = document["folders"]
+    assert (folder["name"], folder["file_count"], folder["url"]) == (
+        "data",
+        2,
+        f"https://therock-ci-artifacts.s3.amazonaws.com/{P}/logs/r/data/index.html",
+    )
+    assert "logs/r/index.json" in stored(report)
+    assert load_mode(Mode.VERIFY).run(make_context(workspace, Mode.VERIFY)).error is None
+    before = (run_folder / "logs/r/index.json").read_bytes()
+    index(workspace)
+    after = json.loads((run_folder / "logs/r/index.json").read_bytes())
+    assert after == json.loads(before)
+    check_pages(run_folder)
+
+
+def test_an_upload_makes_no_list_where_none_of_ours_is(workspace: Path, run_folder: Path) -> None:
+    assert upload_report(workspace, {"a.html": "a"}).error is None
+    assert not (run_folder / "logs/r/index.json").exists()
+    write_tree(run_folder, {"logs/r/index.json": "[]"})
+    assert upload_report(workspace, {"b.html": "b"}).error is None
+    assert (run_folder / "logs/r/index.json").read_text() == "[]"
+    assert upload_report(workspace, {"index.json": "[1]", "index.html": "c"}).error is None
+    assert (run_folder / "logs/r/index.json").read_text() == "[1]"
+
+
+def test_a_dry_run_of_an_upload_leaves_the_list(workspace: Path, run_folder: Path) -> None:
+    upload_report(workspace, {"a.html": "a"})
+    index(workspace)
+    before = read_tree(run_folder)
+    assert upload_report(workspace, {"b.html": "b"}, dry_run=True).error is None
+    assert read_tree(run_folder) == before
+
+
+def test_the_list_in_a_folder_that_cannot_be_listed_is_left_and_told(workspace: Path, run_folder: Path) -> None:
+    upload_report(workspace, {"a.html": "a"})
+    index(workspace)
+    before = (run_folder / "logs/r/index.json").read_bytes()
+    backend = TroubledBackend(workspace / STAGED, listing=NotPermittedError("no listing"))
+    report = upload_report(workspace, {"b.html": "b"}, backend=backend)
+    assert report.error is None
+    assert any(
+        "index.json was left as it is: its folder cannot be listed: no listing" in one for one in report.warnings
+    )
+    assert (run_folder / "logs/r/index.json").read_bytes() == before
+
+
+def test_a_list_that_an_upload_would_make_too_large_is_removed(
+    workspace: Path, run_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload_report(workspace, {"a.html": "a"})
+    index(workspace)
+    monkeypatch.setattr("therock_outputs.modes._index_lists.SMALL_OBJECT_LIMIT_BYTES", 300)
+    assert upload_report(workspace, {"b.html": "b"}).error is None
+    assert not (run_folder / "logs/r/index.json").exists()
+    assert load_mode(Mode.VERIFY).run(make_context(workspace, Mode.VERIFY)).error is None
+
+
+def test_lists_of_folders_in_folders_are_all_kept_true(workspace: Path, run_folder: Path) -> None:
+    write_tree(run_folder, {"logs/r/in/old.txt": "old"})
+    index(workspace)
+    upload_report(workspace, {"index.html": "own", "in/index.html": "own", "in/new.txt": "new", "out/index.html": "o"})
+    assert listed(run_folder / "logs/r/in") == ["index.html", "new.txt", "old.txt"]
+    assert listed(run_folder / "logs/r") == ["in/index.html", "out/index.html", "index.html"]
+    assert not (run_folder / "logs/r/out/index.json").exists()
+
+
+def test_a_wheel_that_is_added_later_is_on_the_list_and_verify_is_content(workspace: Path, run_folder: Path) -> None:
+    for name in ("one", "two"):
+        make_wheel(workspace / name, name)
+        settings = make_context(workspace, Mode.UPLOAD_PYTHON, path=name, index="write")
+        assert load_mode(Mode.UPLOAD_PYTHON).run(settings).error is None
+        if name == "one":
+            assert index(workspace).error is None
+    wheels = sorted(path.name for path in (run_folder / "python").glob("*.whl"))
+    assert [entry for entry in listed(run_folder / "python") if entry.endswith(".whl")] == wheels
+    assert "two/index.html" in listed(run_folder / "python/simple")
+    assert load_mode(Mode.VERIFY).run(make_context(workspace, Mode.VERIFY)).error is None
+    assert index(workspace).error is None
+    assert load_mode(Mode.VERIFY).run(make_context(workspace, Mode.VERIFY)).error is None
+
+
+def test_the_page_of_an_upload_does_not_list_mode_indexs_pages_but_lists_other_programs(
+    workspace: Path, run_folder: Path
+) -> None:
+    files = {"a.html": "a", "data/x.txt": "x", "coverage/index.html": FOREIGN, "coverage/index.json": "{}"}
+    upload_report(workspace, files)
+    first = (run_folder / "logs/r/index.html").read_bytes()
+    expected = ["a.html", "coverage/index.html", "coverage/index.json", "data/x.txt"]
+    assert links(run_folder / "logs/r") == expected
+    index(workspace)
+    assert (run_folder / "logs/r/data/index.html").exists()
+    upload_report(workspace, files)
+    assert links(run_folder / "logs/r") == expected
+    assert (run_folder / "logs/r/index.html").read_bytes() == first

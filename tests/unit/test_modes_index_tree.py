@@ -93,8 +93,26 @@ def test_even_with_force_a_page_that_is_all_there_is_stays() -> None:
 
 
 def test_a_document_that_nobody_has_read_is_told() -> None:
-    assert folders("x/a", "x/index.html", makers={"x/index.html": "new"})["x"].is_new
-    assert not folders("x/a", "x/index.html")["x"].is_new
+    assert folders("x/a", "x/index.html", makers={"x/index.html": "new"})["x"].new_documents == ("index.html",)
+    assert folders("x/a", "x/index.html")["x"].new_documents == ()
+
+
+def test_beside_the_page_of_another_mode_only_the_list_is_to_be_written() -> None:
+    makers: dict[str, Maker] = {"x/index.html": "sibling", "y/index.html": "sibling", "z/index.html": "sibling"}
+    found = folders(
+        "x/a", "x/index.html", "y/index.html", "y/index.json", "z/index.html", "w/index.json", makers=makers
+    )
+    assert {path: found[path].names_to_write for path in "wxyz"} == {
+        "w": (),
+        "x": ("index.json",),
+        "y": ("index.json",),  # its page stays, so what it says stays true
+        "z": (),
+    }
+
+
+def test_a_folders_row_says_whether_it_has_a_page() -> None:
+    found = folders("x/a", "x/index.html", "y/a", "y/index.json")
+    assert [(row.name, row.has_page) for row in found[""].folders] == [("x", True), ("y", False)]
 
 
 def test_below_a_folder_it_is_the_first_and_nothing_above_it_is_given() -> None:

@@ -89,6 +89,21 @@ def test_a_bucket_of_ones_own_has_no_known_region_and_role(tmp_path: Path) -> No
     assert (outputs["aws_region"], outputs["iam_role"]) == ("", "")
 
 
+def test_locations_name_the_repositories_of_packages_before_they_exist(tmp_path: Path) -> None:
+    report = run(make_context(tmp_path, Mode.LOCATE, platform="linux, windows", artifact_group="gfx94X-dcgpu"))
+    locations = json.loads(report.outputs["locations"])
+    start = "https://therock-ci-artifacts.s3.amazonaws.com/100"
+    further = {name: place["url"] for name, place in locations["linux"].items() if f"{name}_url" not in report.outputs}
+    assert further == {
+        "python_simple": f"{start}-linux/python/gfx94X-dcgpu/simple",
+        "deb_repository": f"{start}-linux/packages/deb",
+        "rpm_repository": f"{start}-linux/packages/rpm/x86_64",
+        "deb_packaging_logs": f"{start}-linux/logs/packaging/deb/index.html",
+        "rpm_packaging_logs": f"{start}-linux/logs/packaging/rpm/index.html",
+    }
+    assert "deb_repository" not in locations["windows"]
+
+
 def test_several_platforms_are_all_in_locations_and_in_the_table(tmp_path: Path) -> None:
     report = located(tmp_path, platform="linux,windows", artifact_group="g")
     locations = json.loads(report.outputs["locations"])

@@ -46,9 +46,12 @@ def test_a_folder_is_found_also_through_a_link(tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_is_a_finding(tmp_path: Path) -> None:
-    assert find(tmp_path, "dist").absence == "there is no dist"
+    assert find(tmp_path, "dist").absence == "there is no folder dist"
+    assert find(tmp_path, "dist/page.HTML").absence == "there is no folder dist/page.HTML"
+    assert find(tmp_path, "dist/page.HTML", file_extensions=HTML).absence == "there is no file dist/page.HTML"
+    assert find(tmp_path, "dist", file_extensions=HTML).absence == "there is no folder dist"
     write_tree(tmp_path, {"file": "x"})
-    assert find(tmp_path, "file/dist").absence == "there is no file/dist"
+    assert find(tmp_path, "file/dist").absence == "there is no folder file/dist"
 
 
 def test_a_path_of_another_file_system_comes_with_a_hint(tmp_path: Path) -> None:
@@ -57,7 +60,7 @@ def test_a_path_of_another_file_system_comes_with_a_hint(tmp_path: Path) -> None
     context = make_context(tmp_path, Mode.UPLOAD_REPORT, path="/elsewhere/dist")
     context = dataclasses.replace(context, workspace=Workspace(tmp_path, ("/home/runner/work",)))
     absence = SourceFolder.find(context).absence
-    assert absence.startswith("there is no /elsewhere/dist. Only the workspace and RUNNER_TEMP are mounted here")
+    assert absence.startswith("there is no folder /elsewhere/dist. Only the workspace and RUNNER_TEMP are mounted here")
 
 
 def test_without_a_path_there_is_nothing_to_do(tmp_path: Path) -> None:

@@ -670,10 +670,11 @@ def test_a_cancel_while_archives_are_hashed_leaves_the_logs_stored_and_tells_the
         ({}, False, False),
         ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, False, True),
         ({"AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9"}, False, True),
-        ({"AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9"}, True, False),
+        ({"AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9"}, True, True),
+        ({}, True, True),
     ],
 )
-def test_a_service_at_another_endpoint_is_not_expected_to_make_pages(
+def test_a_service_at_another_endpoint_and_a_folder_are_not_expected_to_make_pages(
     workspace: Path, environment: dict[str, str], staged: bool, written: bool
 ) -> None:
     inputs = {"staging_dir": STAGED} if staged else {}

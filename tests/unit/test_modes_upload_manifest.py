@@ -174,6 +174,7 @@ def test_a_folder_manifests_that_cannot_be_looked_at_is_none(tmp_path: Path, mon
         ("write", {}, True, "index.html"),
         ("none", {}, False, JAX),
         ("auto", {"bucket": "own"}, True, "index.html"),
+        ("auto", {"staging_dir": STAGED}, True, "index.html"),
     ],
 )
 def test_of_several_manifests_the_page_is_the_url_else_the_first(
@@ -182,6 +183,26 @@ def test_of_several_manifests_the_page_is_the_url_else_the_first(
     report = upload(tmp_path, {TORCH: "{}", JAX: "{}"}, index=index, **inputs)
     assert report.outputs["manifest_url"].endswith(f"/{url}")
     assert any(key.endswith("/index.html") for key in staged(tmp_path)) == written
+    assert ["the server makes this page"] * (not written and index == "auto") == [
+        part.note for part in report.parts if part.note
+    ]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "notice"),
+    [
+        ({"index": "write"}, "is the folder's page, because there are 2 manifests; include picks one"),
+        ({}, "is the folder's page, because there are 2 manifests; include picks one"),
+        ({"index": "none"}, f"is the first of 2 manifests, '{JAX}': no page lists them"),
+        ({"dry_run": "true"}, "would be the folder's page, because there are 2 manifests; include picks one"),
+    ],
+)
+def test_what_the_url_is_where_there_are_several_manifests_is_told(
+    tmp_path: Path, inputs: dict[str, str], notice: str
+) -> None:
+    files: dict[str, str | bytes] = {TORCH: "{}", JAX: "{}"}
+    assert upload(tmp_path, files, **inputs).notices == (f"manifest_url {notice}",)
+    assert upload(tmp_path, {}, include="*torch*", **inputs).notices == ()
 
 
 def test_where_only_one_of_several_was_stored_it_is_the_url(tmp_path: Path) -> None:

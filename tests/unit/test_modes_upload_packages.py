@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import os
 import shutil
+import subprocess
 import tempfile
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,10 @@ from debian.deb822 import Release
 
 from _therock_utils._cancel import CancelToken
 from _therock_utils._errors import (
+    BucketNotFoundError,
     CancelledError,
     ConflictError,
+    IllegalLocationError,
     InputError,
     IntegrityError,
     LocalFileError,
@@ -25,11 +28,13 @@ from _therock_utils._errors import (
     ServiceUnavailableError,
 )
 from _therock_utils._transfer_types import ObjectFacts
+from _therock_utils.storage_backend import LocalStorageBackend
 from fakes.contexts import STAGED, TroubledBackend, make_context
 from fakes.deb_packages import control_text, deb_of, offered_packages
 from fakes.trees import read_tree, write_tree
+from therock_outputs import deb_repository
 from therock_outputs.mode_names import Mode
-from therock_outputs.modes import _repository
+from therock_outputs.modes import _repository, _repository_unnamed
 from therock_outputs.modes.upload_packages import run
 from therock_outputs.paths import Workspace
 
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from _therock_utils._errors import OutputsError
     from _therock_utils.storage_location import StorageLocation
     from therock_outputs.context import Context
     from therock_outputs.report import Report
@@ -107,7 +113,7 @@ def test_a_rerun_changes_nothing(tmp_path: Path) -> None:
     assert (report.error, report.warnings, staged(tmp_path)) == (None, (), before)
     assert [(part.what, part.state, part.file_count) for part in report.parts][:2] == [
         ("Packages", "stored", 2),
-        ("Repository metadata", "stored", 1),
+        ("Repository metadata", "stored", 3),  # Release and the copies under fixed names; what is by digest is there
     ]
 
 
@@ -401,37 +407,315 @@ def test_a_job_that_never_wins_fails_and_says_so(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize(
     ("on_conflict", "expected", "fails"),
-    [("overwrite", {"a1": beside(OTHER_A)}, False), ("skip", {"a1": A[0]}, False), ("error", {"a1": A[0]}, True)],
+    [("overwrite", A[0], False), ("skip", beside(A), False), ("error", beside(A), True)],
 )
-def test_other_bytes_under_the_same_name_at_the_same_time_never_give_a_wrong_digest(
-    tmp_path: Path, on_conflict: str, expected: dict[str, str], fails: bool
+def test_another_build_that_is_published_after_this_jobs_file_got_its_name_has_another_name(
+    tmp_path: Path, on_conflict: str, expected: str, fails: bool
 ) -> None:
-    """The other job's bytes were stored last, and its commit came first."""
     (tmp_path / "other").mkdir()
-
-    def other() -> None:
-        (tmp_path / STAGED / POOL / A[0]).unlink()
-        another_job(tmp_path, A)()
-
-    backend = Racing(tmp_path / STAGED, before_commit=other)
+    backend = Racing(tmp_path / STAGED, before_commit=another_job(tmp_path, A))
     report = upload(tmp_path, OTHER_A, backend=backend, on_conflict=on_conflict)
     assert isinstance(report.error, ConflictError) == fails
-    assert offered(tmp_path) == expected
+    assert offered(tmp_path) == {"a1": expected}
+    assert staged(tmp_path)[f"{POOL}/{A[0]}"] == OTHER_A[1]
+    assert staged(tmp_path)[f"{POOL}/{beside(A)}"] == A[1]
+    told = " ".join((*report.warnings, str(report.error)))
+    assert beside(A) in told
 
 
-def test_a_file_that_this_job_stored_last_is_offered_with_this_jobs_digest(tmp_path: Path) -> None:
-    """The other job's commit came first, and its file has this job's bytes by then."""
+class Reserving(TroubledBackend):
+    """Something happens between this job's look at the pool and its reservation of names."""
+
+    def __init__(self, staging_dir: Path, *, before: Callable[[], None]) -> None:
+        super().__init__(staging_dir)
+        self._before = before
+        self.done = False
+
+    def replace_all(self, items: Any, **options: Any) -> Any:  # noqa: ANN401 - as LocalStorageBackend's
+        if not self.done and any("/package-names/" in item.location.relative_path for item in items):
+            self.done = True
+            self._before()
+        return super().replace_all(items, **options)
+
+
+@pytest.mark.parametrize(
+    ("on_conflict", "expected"),
+    [
+        ("overwrite", {"a1": beside(OTHER_A), "b1": B[0]}),
+        ("skip", {"a1": A[0], "b1": B[0]}),
+        ("error", {"a1": A[0]}),
+    ],
+)
+def test_a_name_that_another_job_takes_after_the_look_into_the_pool_is_never_written(
+    tmp_path: Path, on_conflict: str, expected: dict[str, str]
+) -> None:
     (tmp_path / "other").mkdir()
+    backend = Reserving(tmp_path / STAGED, before=another_job(tmp_path, A))
+    report = upload(tmp_path, OTHER_A, B, backend=backend, on_conflict=on_conflict)
+    assert backend.done
+    assert isinstance(report.error, ConflictError) == (on_conflict == "error")
+    assert offered(tmp_path) == expected
+    assert staged(tmp_path)[f"{POOL}/{A[0]}"] == A[1]
 
-    def other() -> None:
-        (tmp_path / STAGED / POOL / A[0]).unlink()
-        another_job(tmp_path, A)()
-        (tmp_path / STAGED / POOL / A[0]).write_bytes(OTHER_A[1])
 
-    report = upload(tmp_path, OTHER_A, backend=Racing(tmp_path / STAGED, before_commit=other))
+def record(workspace: Path, name: str) -> Path:
+    return workspace / STAGED / P / "reports" / "package-names" / "deb" / name
+
+
+def test_before_a_package_is_stored_its_name_has_a_record_with_its_digest(tmp_path: Path) -> None:
+    digests = []
+
+    def look(items: Any) -> None:  # noqa: ANN401 - upload items
+        digests.extend(record(tmp_path, item.destination.name).read_bytes() for item in items if is_pool(item))
+
+    def is_pool(item: Any) -> bool:  # noqa: ANN401 - as above
+        return item.destination.relative_path.startswith(POOL)
+
+    assert upload(tmp_path, A, B, backend=TroubledBackend(tmp_path / STAGED, on_upload=look)).error is None
+    assert digests == [f"{hashlib.sha256(data).hexdigest()}  {name}\n".encode() for name, data in (A, B)]
+    before = record(tmp_path, A[0]).stat().st_mtime_ns
+    assert upload(tmp_path, A).error is None
+    assert record(tmp_path, A[0]).stat().st_mtime_ns == before
+
+
+RECORDS = {
+    "for other bytes": f"{'0' * 64}  {A[0]}\n".encode(),
+    "for another name": f"{hashlib.sha256(A[1]).hexdigest()}  {B[0]}\n".encode(),
+    "unsound": b"<html>",
+    "too large": bytes(17 * 2**20),
+}
+
+
+@pytest.mark.parametrize("data", RECORDS.values(), ids=RECORDS)
+@pytest.mark.parametrize("on_conflict", ["overwrite", "skip", "error"])
+def test_a_name_that_is_reserved_for_other_bytes_is_not_used_though_nothing_is_stored_under_it(
+    tmp_path: Path, on_conflict: str, data: bytes
+) -> None:
+    record(tmp_path, A[0]).parent.mkdir(parents=True)
+    record(tmp_path, A[0]).write_bytes(data)
+    report = upload(tmp_path, A, B, on_conflict=on_conflict)
+    assert f"{POOL}/{A[0]}" not in staged(tmp_path)
+    assert record(tmp_path, A[0]).read_bytes() == data
+    if on_conflict == "error":
+        assert isinstance(report.error, ConflictError)
+        assert "reserved for another job's bytes" in report.error.why
+        assert (staged(tmp_path), record(tmp_path, B[0]).exists()) == ({}, False)
+    else:
+        assert report.error is None
+        assert offered(tmp_path) == {"b1": B[0]} | ({"a1": beside(A)} if on_conflict == "overwrite" else {})
+        assert report.warnings[0].startswith(
+            f"the name {A[0]} is reserved" if on_conflict == "overwrite" else f"{POOL}/{A[0]} was skipped"
+        )
+
+
+def test_a_name_of_its_own_that_is_reserved_for_other_bytes_is_not_used_either(tmp_path: Path) -> None:
+    upload(tmp_path, A)
+    record(tmp_path, beside(OTHER_A)).write_bytes(b"<html>")
+    report = upload(tmp_path, OTHER_A, B)
+    assert isinstance(report.error, ConflictError)
+    assert offered(tmp_path) == {"a1": A[0], "b1": B[0]}
+    (tmp_path / "other").mkdir()
+    third = (A[0], deb("a1", content="third"))
+
+    def take() -> None:
+        record(tmp_path, beside(third)).write_bytes(b"<html>")
+
+    assert isinstance(upload(tmp_path, third, backend=Reserving(tmp_path / STAGED, before=take)).error, ConflictError)
+    assert offered(tmp_path) == {"a1": A[0], "b1": B[0]}
+
+
+def test_a_record_that_comes_and_goes_counts_as_anothers(tmp_path: Path) -> None:
+    class Restless(TroubledBackend):
+        def replace_all(self, items: Any, **options: Any) -> Any:  # noqa: ANN401 - as above
+            if any(item.location.name == A[0] for item in items):
+                return tuple(ConflictError("there is already one") for _ in items)
+            return super().replace_all(items, **options)
+
+    report = upload(tmp_path, A, backend=Restless(tmp_path / STAGED))
+    assert (report.error, offered(tmp_path)) == (None, {"a1": beside(A)})
+
+
+@pytest.mark.parametrize("verb", ["reserved", "looked up"])
+def test_where_names_cannot_be_reserved_that_is_told_and_no_package_is_stored(tmp_path: Path, verb: str) -> None:
+    denied = NotPermittedError("could not store it", why="AccessDenied")
+
+    class Denying(TroubledBackend):
+        def replace_all(self, items: Any, **options: Any) -> Any:  # noqa: ANN401 - as above
+            return tuple(denied for _ in items) if verb == "reserved" else super().replace_all(items, **options)
+
+        def read_all_small(self, locations: Any, **options: Any) -> Any:  # noqa: ANN401 - as above
+            return tuple(denied for _ in locations) if verb != "reserved" else super().read_all_small(locations)
+
+    report = upload(tmp_path, A, B, backend=Denying(tmp_path / STAGED))
+    assert isinstance(report.error, NotPermittedError)
+    assert report.error.what == f"the packages' file names cannot be {verb}, so none was stored"
+    assert report.error.why == "could not store it: AccessDenied"
+    assert "reports/" in report.error.remedy
+    assert not [key for key in staged(tmp_path) if key.startswith(REPOSITORY)]
+
+
+def test_an_entry_with_another_digest_than_its_name_is_reserved_for_is_not_believed_and_healed(tmp_path: Path) -> None:
+    """What a writer that reserves no names leaves when it replaces a package and dies."""
+    upload(tmp_path, A, B)
+    other = deb("a1").replace(b"2.0\n", b"2.1\n", 1)
+    write_tree(tmp_path / STAGED, {f"{POOL}/{A[0]}": other})
+    record(tmp_path, A[0]).write_text(f"{hashlib.sha256(other).hexdigest()}  {A[0]}\n")
+    with pytest.raises(AssertionError):
+        offered(tmp_path)
+    report = upload(tmp_path, ("c1.deb", deb("c1")))
     assert report.error is None
+    assert offered(tmp_path) == {"a1": A[0], "b1": B[0], "c1": "c1.deb"}
+    assert report.warnings == (f"the metadata's entry of {A[0]} has another digest than its name is reserved for",)
+
+
+@pytest.mark.parametrize("back_to", ["the first", "the second"])
+@pytest.mark.parametrize("on_conflict", ["overwrite", "skip", "error"])
+def test_going_back_to_another_build_of_one_version_is_a_conflict_though_its_bytes_are_there(
+    tmp_path: Path, back_to: str, on_conflict: str
+) -> None:
+    upload(tmp_path, A)
+    upload(tmp_path, OTHER_A)
+    if back_to == "the second":
+        upload(tmp_path, A)
+    old, new = (beside(OTHER_A), A[0]) if back_to == "the first" else (A[0], beside(OTHER_A))
+    report = upload(tmp_path, A if back_to == "the first" else OTHER_A, B, on_conflict=on_conflict)
+    if on_conflict == "error":
+        assert isinstance(report.error, ConflictError)
+        assert offered(tmp_path) == {"a1": old}
+    else:
+        assert report.error is None
+        assert offered(tmp_path) == {"a1": new if on_conflict == "overwrite" else old, "b1": B[0]}
+        assert len(report.warnings) == 1
+        assert (new if on_conflict == "overwrite" else f"{POOL}/{old} was skipped") in report.warnings[0]
+
+
+@pytest.mark.parametrize("on_conflict", ["overwrite", "skip", "error"])
+def test_the_build_that_is_offered_is_no_conflict_whatever_its_file_is_called_there(
+    tmp_path: Path, on_conflict: str
+) -> None:
+    upload(tmp_path, A)
+    upload(tmp_path, OTHER_A)
+    report = upload(tmp_path, OTHER_A, on_conflict=on_conflict)
+    assert (report.error, report.warnings, offered(tmp_path)) == (None, (), {"a1": beside(OTHER_A)})
+
+
+def test_where_all_is_skipped_the_repository_that_is_there_is_the_result(tmp_path: Path) -> None:
+    upload(tmp_path, A)
+    report = upload(tmp_path, OTHER_A, on_conflict="skip")
+    assert (report.error, offered(tmp_path)) == (None, {"a1": A[0]})
+    assert report.outputs["package_repository_url"].endswith(f"/{REPOSITORY}")
+    assert (report.parts[0].state, report.parts[0].note) == (
+        "left-out",
+        "the repository has other builds of all of them",
+    )
+    assert (report.warnings, report.snippets) == ((f"{POOL}/{A[0]} was skipped: other bytes lay there",), ())
+
+
+def test_where_all_is_skipped_and_another_job_has_not_published_yet_there_is_no_repository(tmp_path: Path) -> None:
+    record(tmp_path, A[0]).parent.mkdir(parents=True)
+    record(tmp_path, A[0]).write_bytes(RECORDS["for other bytes"])
+    report = upload(tmp_path, A, on_conflict="skip")
+    assert (report.error, report.outputs["package_repository_url"], staged(tmp_path)) == (None, "", {})
+
+
+def test_a_package_that_apt_could_not_read_in_an_index_is_taken_out_by_the_next_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = ("bad.deb", deb_of(control_text("bad", "1", extra="Depends: foo (>= 1.0\n")))
+    with monkeypatch.context() as without:
+        without.setattr(deb_repository, "_fields_fault", lambda _paragraph: "")
+        upload(tmp_path, A, bad)
+    assert "bad" in offered(tmp_path)
+    report = upload(tmp_path, B)
+    assert (report.error, offered(tmp_path)) == (None, {"a1": A[0], "b1": B[0]})
+    entry, file = report.warnings
+    assert entry == "the metadata's entry of bad.deb cannot be used: its Depends has the element 'foo (>= 1.0'"
+    assert file.startswith(
+        "bad.deb in the repository is left out of its metadata: 'bad.deb' is no sound Debian package"
+    )
+    assert f"{POOL}/bad.deb" in staged(tmp_path)
+
+
+def test_a_package_whose_name_can_be_no_key_is_an_error_before_any_is_stored(tmp_path: Path) -> None:
+    lay(tmp_path, A, ("a\\b_1.deb", B[1]), ("new\nline.deb", B[1]), **{"logs/build.log": "done\n"})
+    (tmp_path / "packages" / "li\nk.deb").symlink_to(A[0])
+    (tmp_path / "packages" / "logs" / "a\\b.log").write_text("x")
+    report = run(context_of(tmp_path))
+    assert isinstance(report.error, IllegalLocationError)
+    assert report.error.exit_code == 2
+    assert "'a\\\\b_1.deb'" in str(report.error)
+    assert [item.path for item in report.result.failed] == ["'a\\\\b_1.deb'", "'new\\nline.deb'"]
+    assert "1 other package of this step not stored, either" in report.warnings
+    assert [file.path for file in report.result.skipped] == ["'li\\nk.deb'", "'logs/a\\\\b.log'"]
+    assert {key for key in staged(tmp_path) if "index.html" not in key} == {f"{P}/logs/packaging/deb/build.log"}
+
+
+def test_a_legal_name_in_quotes_is_no_other_name(tmp_path: Path) -> None:
+    lay(tmp_path, A)
+    (tmp_path / "packages" / "'b1.deb'").symlink_to(A[0])
+    (tmp_path / "packages" / "'b1.deb").write_bytes(B[1])
+    report = run(context_of(tmp_path))
+    assert isinstance(report.error, IntegrityError)
+    assert "other characters" in report.error.why
+    assert report.result.skipped == ()
+
+
+def test_names_that_end_in_upper_case_are_pointed_out(tmp_path: Path) -> None:
+    report = upload(tmp_path, A, ("B.DEB", B[1]), ("c.Deb", B[1]))
     assert offered(tmp_path) == {"a1": A[0]}
-    assert "was also stored by another job" in report.warnings[0]
+    assert report.notices[-1] == (
+        "not stored, because packages end in .deb in lower case: 2 files, the first is 'B.DEB'"
+    )
+
+
+def test_packages_of_the_other_type_only_are_an_error_before_anything_is_written(tmp_path: Path) -> None:
+    lay(tmp_path, ("a.rpm", b""), ("b.rpm", b""), **{"logs/build.log": "done\n"})
+    with pytest.raises(InputError) as told:
+        run(context_of(tmp_path))
+    assert (told.value.what, told.value.why) == (
+        "there is no file *.deb in packages",
+        "2 *.rpm lie there: package_type: rpm?",
+    )
+    assert not (tmp_path / STAGED).exists()
+    report = run(context_of(tmp_path, if_no_files_found="warn"))
+    assert report.error is None
+    assert "2 *.rpm lie there: package_type: rpm?" in report.warnings[0]
+    lay(tmp_path, A, ("a.rpm", b""))
+    assert run(context_of(tmp_path)).error is None
+
+
+def test_the_row_of_the_metadata_counts_all_that_was_stored_of_them(tmp_path: Path) -> None:
+    report = upload(tmp_path, A)
+    (row,) = [part for part in report.parts if part.what == "Repository metadata"]
+    stored = {key: len(data) for key, data in staged(tmp_path).items() if "/dists/" in key}
+    assert (row.file_count, row.total_bytes) == (len(stored), sum(stored.values()))
+    assert row.file_count == 9
+
+
+def test_many_files_that_nothing_names_are_fetched_in_batches_and_told_in_few_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages = {f"p{number:02}.deb": deb(f"p{number:02}") for number in range(40)}
+    bad = {f"z{number}.deb": b"no package" for number in range(6)}
+    write_tree(tmp_path / STAGED, {f"{POOL}/{name}": data for name, data in {**packages, **bad}.items()})
+    batches: list[int] = []
+
+    class Counting(TroubledBackend):
+        def download(self, items: Any, **options: Any) -> Any:  # noqa: ANN401 - as LocalStorageBackend's
+            batches.append(len(items))
+            return super().download(items, **options)
+
+    said: list[str] = []
+    report = upload(tmp_path, A, backend=Counting(tmp_path / STAGED), said=said)
+    assert (report.error, len(offered(tmp_path))) == (None, 41)
+    assert batches == [16, 16, 14]
+    assert [line for line in said if line.startswith("reading")][3:] == ["reading 43 more such files"]
+    assert report.warnings[3:] == ("the same is so of 3 more files of the repository",)
+    shutil.rmtree(tmp_path / STAGED / REPOSITORY / "dists")
+    batches.clear()
+    monkeypatch.setattr(_repository_unnamed, "MAX_BATCH_BYTES", 10 * len(packages["p00.deb"]))
+    assert upload(tmp_path, A, backend=Counting(tmp_path / STAGED)).error is None
+    assert max(batches) == 10
 
 
 @pytest.mark.parametrize(("others", "expected"), [((B,), {"b1": B[0]}), ((), None)], ids=["one of two", "the only one"])
@@ -583,17 +867,43 @@ def test_no_package_is_an_error_unless_told_otherwise(tmp_path: Path, told: str,
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
     report = run(context_of(tmp_path, path="nowhere"))
     assert isinstance(report.error, NotFoundError)
-    assert "there is no nowhere" in report.error.why
+    assert "there is no folder nowhere" in report.error.why
 
 
 def test_a_dry_run_says_what_would_be_stored_and_stores_nothing(tmp_path: Path) -> None:
     report = upload(tmp_path, A, B, dry_run=True)
-    assert report.error is None
+    assert (report.error, report.warnings) == (None, ())
     assert not (tmp_path / STAGED).exists()
     keys = {stored.location.relative_path for stored in report.result.stored}
     assert {RELEASE, INDEX, f"{INDEX}.gz", f"{POOL}/{A[0]}", f"{POOL}/{B[0]}"} <= keys
     assert {stored.verified for stored in report.result.stored} <= {"dry-run", "local"}
     assert report.outputs == {"package_repository_url": "", "packaging_logs_url": ""}
+
+
+@pytest.mark.parametrize("on_conflict", ["overwrite", "skip", "error"])
+def test_a_dry_run_tells_of_conflicts_as_the_run_itself_would_and_writes_nothing(
+    tmp_path: Path, on_conflict: str
+) -> None:
+    upload(tmp_path, A)
+    before = read_tree(tmp_path / STAGED)
+    dry = upload(tmp_path, OTHER_A, dry_run=True, on_conflict=on_conflict)
+    assert read_tree(tmp_path / STAGED) == before
+    real = upload(tmp_path, OTHER_A, on_conflict=on_conflict)
+    assert dry.warnings == real.warnings
+    assert str(dry.error) == str(real.error)
+    assert dry.result.conflicts == real.result.conflicts
+
+
+def test_a_dry_run_that_cannot_look_says_so_and_goes_on(tmp_path: Path) -> None:
+    backend = TroubledBackend(tmp_path / STAGED, listing=NotPermittedError("denied"))
+    lay(tmp_path, A)
+    context = context_of(tmp_path, dry_run=True)
+    dry = LocalStorageBackend(tmp_path / STAGED, dry_run=True)
+    dry.list_objects = backend.list_objects  # type: ignore[method-assign]  # the one thing that is denied
+    report = run(dataclasses.replace(context, open_backend=lambda: dry))
+    assert report.error is None
+    assert report.warnings == ("what the repository has cannot be read, so conflicts are not told: denied",)
+    assert not (tmp_path / STAGED).exists()
 
 
 @pytest.mark.parametrize(
@@ -628,7 +938,7 @@ def test_the_summary_says_how_to_install_from_a_staging_folder(tmp_path: Path) -
     (snippet,) = report.snippets
     assert snippet.language == "sh"
     source, *rest = snippet.lines
-    line = f"deb [trusted=yes] file:$PWD/{STAGED}/{REPOSITORY} stable main"
+    line = f"deb [trusted=yes] file://{tmp_path}/{STAGED}/{REPOSITORY} stable main"
     assert source == f'echo "{line}" | sudo tee /etc/apt/sources.list.d/rocm.list'
     assert rest == ["sudo apt-get update", "sudo apt-get install a1 b1"]
 
@@ -645,7 +955,11 @@ def test_the_release_type_is_the_label(tmp_path: Path) -> None:
     assert Release(staged(tmp_path)[RELEASE])["Label"] == "nightly"
 
 
-@pytest.mark.parametrize("allowed", [0, 1, 2], ids=["for all of it", "for what is read", "for what is written"])
+@pytest.mark.parametrize(
+    "allowed",
+    range(4),
+    ids=["for all of it", "for what is read before", "for what is read", "for what is written"],
+)
 def test_without_room_for_temporary_files_nothing_is_published_and_the_reason_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: int
 ) -> None:
@@ -675,7 +989,43 @@ def test_a_staging_folder_outside_the_workspace_is_named_in_full(tmp_path: Path)
             settings=context.settings.model_copy(update={"path": str(tmp_path / "packages")}),
         )
     )
-    assert f'"deb [trusted=yes] file:{tmp_path}/{STAGED}/{REPOSITORY} stable main"' in report.snippets[0].lines[0]
+    assert f'"deb [trusted=yes] file://{tmp_path}/{STAGED}/{REPOSITORY} stable main"' in report.snippets[0].lines[0]
+
+
+def test_in_a_container_the_lines_find_the_workspace_where_they_are_run(tmp_path: Path) -> None:
+    lay(tmp_path, A)
+    context = dataclasses.replace(context_of(tmp_path), workspace=Workspace(tmp_path, ("/host/work/repo",)))
+    line = run(context).snippets[0].lines[0]
+    command = line.split(" | sudo tee")[0]
+    folder = tmp_path / "with a %"
+    folder.mkdir()
+    told = subprocess.run(["sh", "-c", command], cwd=folder, check=True, capture_output=True, text=True).stdout
+    place = f"file://{tmp_path}/with%20a%20%25/{STAGED}/{REPOSITORY}"
+    assert told == f"deb [trusted=yes] {place} stable main\n"
+
+
+def test_in_a_container_a_folder_that_only_it_knows_is_named_and_no_more(tmp_path: Path) -> None:
+    lay(tmp_path, A)
+    context = context_of(tmp_path, path=str(tmp_path / "packages"))
+    context = dataclasses.replace(context, workspace=Workspace(tmp_path / "elsewhere", ("/host/work/repo",)))
+    assert run(context).snippets[0].lines == (f"{tmp_path}/{STAGED}/{REPOSITORY}",)
+
+
+@pytest.mark.parametrize(
+    "error", [ServiceUnavailableError("the service did not answer"), BucketNotFoundError("no bucket")]
+)
+def test_a_file_that_cannot_be_fetched_stops_the_publishing(tmp_path: Path, error: OutputsError) -> None:
+    """Its package would be offered no more, where the metadata were lost."""
+    write_tree(tmp_path / STAGED, {f"{POOL}/{A[0]}": A[1]})
+
+    class Unreachable(TroubledBackend):
+        def download(self, items: Any, **options: Any) -> Any:  # noqa: ANN401 - as LocalStorageBackend's
+            failed = tuple(_repository._failed(item.location, error) for item in items)
+            return type(super().download([], **options))(failed=failed)
+
+    report = upload(tmp_path, B, backend=Unreachable(tmp_path / STAGED))
+    assert report.error is error
+    assert RELEASE not in staged(tmp_path)
 
 
 @pytest.mark.parametrize("runner_temp", ["", "nowhere"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import json
+import os
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -132,8 +133,8 @@ def test_families_have_folders_of_their_own_that_name_generic_packages_too(tmp_p
         ("Python packages of gfx94X-dcgpu", 1),
     ]
     assert [snippet.title for snippet in report.snippets] == [
-        "Install the packages of gfx1151",
-        "Install the packages of gfx94X-dcgpu",
+        "Install the packages of gfx1151:",
+        "Install the packages of gfx94X-dcgpu:",
     ]
 
 
@@ -143,7 +144,12 @@ def test_a_family_can_be_given_for_packages_in_one_folder(tmp_path: Path) -> Non
     report = upload(tmp_path, family="gfx1151")
     assert packages_in(tmp_path) == {f"gfx1151/{TORCH}"}
     assert report.subject == "gfx1151"
-    assert report.outputs["package_find_links_url"].endswith(f"/{P}/python")
+    base = f"https://{OWN}.s3.amazonaws.com/{P}/python/gfx1151"
+    assert report.outputs == {
+        "package_find_links_url": f"{base}/index.html",
+        "index_url": f"{base}/simple/",
+        "kpack_split": "false",
+    }
     assert [(file.path, file.reason) for file in report.result.skipped] == [
         (f"sub/{APEX}", "it lies in a sub-folder, and these packages are of one folder")
     ]
@@ -196,13 +202,19 @@ def test_only_wheels_and_sdists_are_stored_and_none_of_scratch_folders(tmp_path:
     make_wheel(packages, "torch")
     make_wheel(packages / ".scratch", "hidden")
     make_wheel(packages / "gfx1151" / "scratch", "nested")
-    write_tree(packages, {"notes.txt": "x", "demo-1.0.zip": "x", "manifests/torch.json": "{}"})
+    write_tree(
+        packages, {"notes.txt": "x", "demo-1.0.zip": "x", "manifests/torch.json": "{}", "X-1-py3-none-any.WHL": ""}
+    )
+    write_tree(packages, {"gfx1151/x.sha256": "x"})
     (packages / "linked-1.0-py3-none-any.whl").symlink_to(packages / TORCH)
     report = upload(tmp_path)
     assert packages_in(tmp_path) == {TORCH}
     assert [(file.path, file.reason) for file in report.result.skipped] == [
+        ("X-1-py3-none-any.WHL", "a package's name ends in .whl or .tar.gz, in small letters"),
         ("demo-1.0.zip", "an sdist is a .tar.gz, nothing else is stored"),
+        ("gfx1151/x.sha256", "it is no wheel and no sdist"),
         ("linked-1.0-py3-none-any.whl", "it is a symbolic link"),
+        ("notes.txt", "it is no wheel and no sdist"),
     ]
     assert report.outputs["kpack_split"] == "true"
 
@@ -222,6 +234,11 @@ def test_globs_choose_packages(tmp_path: Path) -> None:
         ({"path": "packages/file"}, "a folder"),
         ({"artifact_group": "simple"}, "simple repository has that name"),
         ({"artifact_group": "a/b"}, "cannot be used"),
+        ({"family": "gfx1151,gfx1152"}, "not the name of one GPU family"),
+        ({"family": "gfx1151 gfx1152"}, "not the name of one GPU family"),
+        ({"family": "wheels"}, "not the name of one GPU family"),
+        ({"family": "multiarch"}, "not the name of one GPU family"),
+        ({"family": "gfx1151-tests"}, "not the name of one GPU family"),
     ],
 )
 def test_settings_that_cannot_be_used_are_told_before_anything_is_stored(
@@ -240,11 +257,48 @@ def test_a_family_beside_a_group_is_told(tmp_path: Path) -> None:
     assert report.notices == ("input family is not used: the packages are those of artifact_group",)
 
 
-@pytest.mark.parametrize("folder", ["simple", "index.html"])
-def test_a_folder_that_cannot_be_a_family_is_an_error(tmp_path: Path, folder: str) -> None:
-    make_wheel(tmp_path / "packages" / folder, "torch")
-    with pytest.raises(InputError, match=f"'{folder}/{TORCH}' cannot be stored"):
+@pytest.mark.parametrize("folder", ["wheels", "simple", "index.html", "multiarch", "x gfx1151"])
+def test_a_folder_that_is_named_like_no_family_is_left_out_and_told(tmp_path: Path, folder: str) -> None:
+    packages = tmp_path / "packages"
+    make_wheel(packages / folder, "torch")
+    make_wheel(packages / folder, "vision")
+    make_wheel(packages / "gfx942-asan", "apex")
+    report = upload(tmp_path)
+    assert packages_in(tmp_path) == {f"gfx942-asan/{APEX}"}
+    assert [(file.path, file.reason) for file in report.result.skipped] == [
+        (f"{folder}/{TORCH}", "its folder is named like no GPU family"),
+        (f"{folder}/vision-1.0-py3-none-any.whl", "its folder is named like no GPU family"),
+    ]
+    assert report.warnings == (f"2 packages in the folder '{folder}' left out: it is named like no GPU family",)
+
+
+def test_a_bad_name_is_told_with_its_folder_and_what_to_do(tmp_path: Path) -> None:
+    write_tree(tmp_path / "packages", {"gfx1151/a-b.whl": "x"})
+    with pytest.raises(InputError) as caught:
         upload(tmp_path)
+    assert caught.value.what == "'gfx1151/a-b.whl' is not a package's file name"
+    assert caught.value.why.count('"') + caught.value.why.count("''") == 0
+    assert "exclude" in caught.value.remedy
+
+
+def test_a_broken_package_is_told_with_its_folder_and_what_to_do(tmp_path: Path) -> None:
+    write_tree(tmp_path / "packages", {f"gfx1151/{TORCH}": "x"})
+    with pytest.raises(IntegrityError) as caught:
+        upload(tmp_path)
+    assert caught.value.what == f"gfx1151/{TORCH} is not a wheel that pip could install"
+    assert "exclude" in caught.value.remedy
+
+
+def test_what_pip_could_not_compare_its_version_with_is_not_on_the_pages_and_told(tmp_path: Path) -> None:
+    for number in range(7):
+        make_wheel(tmp_path / "packages", f"demo{number}", requires_python=">=" + "3" * 5000)
+    report = upload(tmp_path)
+    assert report.error is None
+    assert len(report.notices) == 6
+    assert report.notices[0].startswith("the pages do not say the Requires-Python of demo0-1.0-py3-none-any.whl")
+    assert len(report.notices[0]) < 400
+    assert report.notices[-1] == "the same of 2 more packages"
+    assert {entry.requires_python for entry in entries(tmp_path, "index.html").values()} == {""}
 
 
 def test_all_broken_packages_are_named_and_none_is_stored(tmp_path: Path) -> None:
@@ -277,7 +331,7 @@ def test_nothing_to_store_is_told_as_wanted(tmp_path: Path, there: bool, told: s
     assert (type(report.error) if report.error else None) == error
     wanted = "there is no wheel and no sdist in packages" if there else "packages"
     assert wanted in (str(report.error) if report.error else report.warnings[0])
-    assert report.outputs == {"package_find_links_url": "", "index_url": "", "kpack_split": "true"}
+    assert report.outputs == {"package_find_links_url": "", "index_url": "", "kpack_split": ""}
     assert not (tmp_path / STAGED).exists()
 
 
@@ -289,16 +343,15 @@ def test_nothing_to_store_is_told_as_wanted(tmp_path: Path, there: bool, told: s
     [
         ("auto", OWN, True, True),
         ("none", OWN, False, False),
-        ("auto", "therock-ci-artifacts", False, True),
-        ("write", "therock-ci-artifacts", True, True),
+        ("auto", "therock-ci-artifacts", True, True),
         ("none", "therock-ci-artifacts", False, False),
     ],
 )
-def test_the_page_is_left_to_a_server_that_makes_it_but_the_simple_repository_is_ours(
+def test_pages_are_written_into_a_staging_folder_unless_none_is_wanted(
     tmp_path: Path, index: str, bucket: str, page: bool, simple: bool
 ) -> None:
     make_wheel(tmp_path / "packages", "torch")
-    report = upload(tmp_path, index=index, bucket=bucket)
+    report = upload(tmp_path, index=index, bucket=bucket, staging_dir=STAGED)
     keys = staged(tmp_path)
     assert ("index.html" in keys, "simple/torch/index.html" in keys) == (page, simple)
     assert (f"{TORCH}.metadata" in keys) == simple
@@ -306,16 +359,39 @@ def test_the_page_is_left_to_a_server_that_makes_it_but_the_simple_repository_is
     assert bool(report.snippets) == simple
 
 
+SERVED = {"bucket": "therock-ci-artifacts"}
+
+
+def test_the_page_is_left_to_a_server_that_makes_it_but_the_simple_repository_is_ours(tmp_path: Path) -> None:
+    make_wheel(tmp_path / "packages", "torch")
+    report = upload_to_web(tmp_path, _WebBackend(tmp_path / STAGED), **SERVED)
+    keys = staged(tmp_path)
+    assert "index.html" not in keys
+    assert {"simple/torch/index.html", f"{TORCH}.metadata"} <= keys.keys()
+    assert report.outputs["package_find_links_url"].endswith(f"/{P}/python/index.html")
+    assert report.outputs["index_url"]
+    assert report.parts[0].by_server
+    assert len(report.snippets) == 1
+
+
+@pytest.mark.parametrize(("index", "written"), [("write", True), ("none", False)])
+def test_a_server_is_not_waited_for_where_it_is_told_otherwise(tmp_path: Path, index: str, written: bool) -> None:
+    make_wheel(tmp_path / "packages", "torch")
+    report = upload_to_web(tmp_path, _WebBackend(tmp_path / STAGED), index=index, **SERVED)
+    assert ("index.html" in staged(tmp_path)) == written
+    assert bool(report.outputs["package_find_links_url"]) == written
+
+
 def test_the_page_of_a_group_is_ours_in_every_bucket(tmp_path: Path) -> None:
     make_wheel(tmp_path / "packages", "torch")
-    upload(tmp_path, bucket="therock-ci-artifacts", artifact_group="g")
+    upload_to_web(tmp_path, _WebBackend(tmp_path / STAGED), artifact_group="g", **SERVED)
     assert "g/index.html" in staged(tmp_path)
 
 
 def test_the_page_of_a_family_is_ours_in_every_bucket_because_no_server_names_generic_packages(tmp_path: Path) -> None:
     make_wheel(tmp_path / "packages", "torch")
     make_wheel(tmp_path / "packages" / "gfx1151", "apex")
-    upload(tmp_path, bucket="therock-ci-artifacts")
+    upload_to_web(tmp_path, _WebBackend(tmp_path / STAGED), **SERVED)
     assert set(entries(tmp_path, "gfx1151/index.html")) == {APEX, TORCH}
 
 
@@ -425,6 +501,32 @@ def test_what_is_left_as_it_was_is_not_said_to_be_ours(tmp_path: Path) -> None:
     assert entry.metadata_sha256 == digest(staged(tmp_path)[f"{TORCH}.metadata"])
 
 
+@pytest.mark.parametrize("with_pages", [True, False])
+def test_where_all_is_left_as_it_was_outputs_and_pages_are_as_ever(tmp_path: Path, with_pages: bool) -> None:
+    make_wheel(tmp_path / "packages", "torch")
+    first = upload(tmp_path)
+    before = staged(tmp_path)
+    if not with_pages:
+        for key in before:
+            if key.startswith(("simple/", "index.html")):
+                (tmp_path / STAGED / P / "python" / key).unlink()
+    make_wheel(tmp_path / "packages", "torch", requires=("something-else",))
+    report = upload(tmp_path, on_conflict="skip")
+    assert report.error is None
+    assert report.outputs == first.outputs
+    assert report.snippets == first.snippets
+    assert staged(tmp_path) == before
+
+
+def test_where_all_is_left_as_it_was_the_servers_page_is_named(tmp_path: Path) -> None:
+    make_wheel(tmp_path / "packages", "torch")
+    first = upload_to_web(tmp_path, _WebBackend(tmp_path / STAGED), **SERVED)
+    make_wheel(tmp_path / "packages", "torch", requires=("something-else",))
+    report = upload_to_web(tmp_path, _WebBackend(tmp_path / STAGED), on_conflict="skip", **SERVED)
+    assert report.error is None
+    assert report.outputs == first.outputs
+
+
 def test_nothing_is_written_where_a_conflict_is_an_error(tmp_path: Path) -> None:
     make_wheel(tmp_path / "packages", "torch")
     upload(tmp_path)
@@ -434,6 +536,7 @@ def test_nothing_is_written_where_a_conflict_is_an_error(tmp_path: Path) -> None
     report = upload(tmp_path, on_conflict="error")
     assert report.error is not None
     assert staged(tmp_path) == before
+    assert set(report.outputs.values()) == {""}
 
 
 def test_a_dry_run_writes_nothing_and_says_what_it_would_store(tmp_path: Path) -> None:
@@ -443,8 +546,135 @@ def test_a_dry_run_writes_nothing_and_says_what_it_would_store(tmp_path: Path) -
     names = {stored.location.relative_path.removeprefix(f"{P}/python/") for stored in report.result.stored}
     assert {TORCH, f"{TORCH}.metadata", "index.html", "simple/index.html", "simple/torch/index.v1_json"} <= names
     assert {stored.verified for stored in report.result.stored} == {"dry-run"}
-    assert report.outputs["package_find_links_url"] == ""
+    assert report.outputs == {"package_find_links_url": "", "index_url": "", "kpack_split": "true"}
     assert report.snippets == ()
+
+
+# Objects that were replaced by a job that ended before it wrote its pages
+
+
+def replaced(workspace: Path, *, with_metadata: bool = False) -> Path:
+    """Lay another torch of the same size where the stored one was, some time later; perhaps its metadata file, too."""
+    path = workspace / STAGED / P / "python" / TORCH
+    data = bytearray(path.read_bytes())
+    data[data.index(b"torch.py") + 30] ^= 1  # some byte
+    path.write_bytes(data)
+    later = path.stat().st_mtime + 10
+    os.utime(path, (later, later))
+    if with_metadata:
+        os.utime(path.with_name(f"{TORCH}.metadata"), (later, later))
+    return path
+
+
+@pytest.mark.parametrize("with_metadata", [True, False])
+def test_what_pages_say_of_an_object_that_was_replaced_is_put_right_by_any_job(
+    tmp_path: Path, with_metadata: bool
+) -> None:
+    make_wheel(tmp_path / "packages", "torch", requires_python=">=3.9")
+    upload(tmp_path)
+    before = entries(tmp_path, "index.html")[TORCH]
+    path = replaced(tmp_path, with_metadata=with_metadata)
+    make_wheel(tmp_path / "more", "apex")
+    upload(tmp_path, path="more")
+    for document in ("index.html", "simple/torch/index.html", "simple/torch/index.v1_json"):
+        entry = entries(tmp_path, document)[TORCH]
+        assert entry.sha256 == digest(path.read_bytes()) != before.sha256
+        assert (entry.requires_python, entry.metadata_sha256) == (
+            (before.requires_python, before.metadata_sha256) if with_metadata else ("", "")
+        )
+
+
+def test_there_is_no_digest_rather_than_one_of_what_lay_there_before(tmp_path: Path) -> None:
+    make_wheel(tmp_path / "packages", "torch")
+    upload(tmp_path)
+    replaced(tmp_path)
+    make_wheel(tmp_path / "more", "apex")
+    upload(tmp_path, path="more", backend=_SilentBackend(tmp_path / STAGED))
+    assert entries(tmp_path, "index.html")[TORCH].sha256 == ""
+    assert entries(tmp_path, "simple/torch/index.v1_json")[TORCH].sha256 == ""
+
+
+def test_this_runs_digest_is_not_said_of_what_another_job_stored_there_meanwhile(tmp_path: Path) -> None:
+    make_wheel(tmp_path / "packages", "torch")
+    paths: list[Path] = []
+
+    class Backend(LocalStorageBackend):
+        listings = 0
+
+        def list_objects(self, location: StorageLocation, **options: Any) -> Iterator[ListedObject]:  # noqa: ANN401 - as LocalStorageBackend's
+            self.listings += 1
+            if self.listings == 2:
+                paths.append(replaced(tmp_path))
+            return super().list_objects(location, **options)
+
+    upload(tmp_path, backend=Backend(tmp_path / STAGED))
+    assert entries(tmp_path, "index.html")[TORCH].sha256 == digest(paths[0].read_bytes())
+
+
+def test_a_package_that_another_job_replaced_before_the_first_listing_is_asked_about(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path / "packages", "torch")
+    make_wheel(tmp_path / "packages", "apex")
+    stored = tmp_path / STAGED / P / "python" / TORCH
+    other = make_wheel(tmp_path / "more", "torch", requires=("something-else",)).read_bytes()
+    assert len(other) != wheel.stat().st_size
+
+    def replace(items: Sequence[Any]) -> None:
+        if items[0].destination.name.endswith(".metadata"):
+            stored.write_bytes(other)
+
+    upload(tmp_path, backend=TroubledBackend(tmp_path / STAGED, on_upload=replace))
+    assert entries(tmp_path, "index.html")[TORCH].sha256 == digest(other)
+
+
+def test_what_others_stored_under_a_name_that_no_package_has_is_on_no_page(tmp_path: Path) -> None:
+    write_tree(tmp_path / STAGED / P / "python", {"logs.tar.gz": "x", f"demo-{'1' * 99}-.whl": "x"})
+    make_wheel(tmp_path / "packages", "torch")
+    assert upload(tmp_path).error is None
+    assert set(entries(tmp_path, "index.html")) == {TORCH}
+
+
+def test_only_packages_of_which_nothing_certain_is_known_are_asked_about(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    class Backend(LocalStorageBackend):
+        def describe(self, locations: Sequence[StorageLocation], **options: Any) -> Any:  # noqa: ANN401 - as LocalStorageBackend's
+            asked.extend(at.name for at in locations)
+            return super().describe(locations, **options)
+
+    make_wheel(tmp_path / "packages", "torch")
+    upload(tmp_path, backend=Backend(tmp_path / STAGED))
+    make_wheel(tmp_path / "more", "apex")
+    upload(tmp_path, path="more", backend=Backend(tmp_path / STAGED))
+    assert asked == []
+    replaced(tmp_path)
+    upload(tmp_path, path="more", backend=Backend(tmp_path / STAGED))
+    assert asked == [TORCH]
+    upload(tmp_path, path="more", backend=Backend(tmp_path / STAGED))
+    assert asked == [TORCH]
+
+
+def test_what_could_not_be_asked_is_asked_again_by_the_next_job(tmp_path: Path) -> None:
+    class Backend(LocalStorageBackend):
+        def describe(self, locations: Sequence[StorageLocation], **_options: Any) -> Any:  # noqa: ANN401 - as LocalStorageBackend's
+            return tuple(ServiceError("looking is broken") for _ in locations)
+
+    sdist = make_sdist(tmp_path / STAGED / P / "python", "rocm")
+    make_wheel(tmp_path / "packages", "torch")
+    upload(tmp_path, backend=Backend(tmp_path / STAGED))
+    assert entries(tmp_path, "index.html")[sdist.name].sha256 == ""
+    upload(tmp_path)
+    assert entries(tmp_path, "index.html")[sdist.name].sha256 == digest(sdist.read_bytes())
+
+
+def test_metadata_files_of_others_that_no_package_has_are_not_named(tmp_path: Path) -> None:
+    folder = tmp_path / STAGED / P / "python"
+    path = make_wheel(folder, "torch")
+    hostile = b"Requires-Python: >=3.9\n" + b"".join(b"x%x: 1\n" % number for number in range(60_000))
+    path.with_name(f"{TORCH}.metadata").write_bytes(hostile)
+    make_wheel(tmp_path / "packages", "apex")
+    upload(tmp_path)
+    entry = entries(tmp_path, "index.html")[TORCH]
+    assert (entry.requires_python, entry.metadata_sha256) == ("", "")
 
 
 # Trouble
@@ -483,6 +713,7 @@ def test_no_page_is_written_where_no_package_is_stored(tmp_path: Path) -> None:
     report = upload(tmp_path, backend=backend)
     assert isinstance(report.error, NotPermittedError)
     assert len(backend.uploads) == 1
+    assert set(report.outputs.values()) == {""}
 
 
 def test_a_wheel_without_its_metadata_file_is_on_the_page_without_one(tmp_path: Path) -> None:
@@ -629,6 +860,73 @@ def test_a_list_that_cannot_be_read_again_is_what_this_run_wrote(
     report = upload_to_web(tmp_path, backend)
     assert (report.error is not None) == fails
     assert set(backend.at_slash) == (set() if fails else {"simple", "simple/torch"})
+
+
+class _WriteOnlyBackend(_WebBackend):
+    """A bucket with credentials that may store and do nothing else: that an object is not there is not said either."""
+
+    may_list = False
+
+    def read_all_small(self, locations: Sequence[StorageLocation], **_options: Any) -> Any:  # noqa: ANN401 - as LocalStorageBackend's
+        return tuple(NotPermittedError("reading is refused") for _ in locations)
+
+    def list_objects(self, location: StorageLocation, **options: Any) -> Iterator[ListedObject]:  # noqa: ANN401 - as above
+        if not self.may_list:
+            raise NotPermittedError("listing is refused")
+        return super().list_objects(location, **options)
+
+
+@pytest.mark.parametrize("may_list", [True, False])
+@pytest.mark.parametrize("bucket", [OWN, "therock-ci-artifacts"])
+def test_the_first_job_that_may_only_store_makes_all_pages(tmp_path: Path, may_list: bool, bucket: str) -> None:
+    make_wheel(tmp_path / "packages", "torch")
+    make_wheel(tmp_path / "packages" / "gfx1151", "apex")
+    backend = _WriteOnlyBackend(tmp_path / STAGED)
+    backend.may_list = may_list
+    report = upload_to_web(tmp_path, backend, bucket=bucket)
+    assert report.error is None
+    assert set(entries(tmp_path, "gfx1151/index.html")) == {APEX, TORCH}
+    assert backend.at_slash["gfx1151/simple/torch"] == staged(tmp_path)["gfx1151/simple/torch/index.html"]
+
+
+@pytest.mark.parametrize("may_list", [True, False])
+@pytest.mark.parametrize("bucket", [OWN, "therock-ci-artifacts"])
+@pytest.mark.parametrize("name", ["torch", "apex"])
+def test_a_later_job_that_may_only_store_leaves_all_pages_as_they_are_and_fails(
+    tmp_path: Path, may_list: bool, bucket: str, name: str
+) -> None:
+    make_wheel(tmp_path / "packages", "torch")
+    backend = _WriteOnlyBackend(tmp_path / STAGED)
+    backend.may_list = may_list
+    upload_to_web(tmp_path, backend, bucket=bucket)
+    before, at_slash = staged(tmp_path), dict(backend.at_slash)
+    make_wheel(tmp_path / "more", name, "2.0")
+    report = upload_to_web(tmp_path, backend, bucket=bucket, path="more")
+    assert isinstance(report.error, NotPermittedError)
+    assert "does not name the packages of this run" in report.error.what
+    assert "s3:GetObject" in report.error.remedy
+    assert report.exit_code == 4
+    after = staged(tmp_path)
+    assert f"{name}-2.0-py3-none-any.whl" in after
+    assert {key: after[key] for key in before} == before
+    assert {folder: backend.at_slash[folder] for folder in at_slash} == at_slash
+    assert report.outputs["index_url"] == ""
+    has_page = bucket != OWN  # the server's, which shows all that is there
+    assert (bool(report.outputs["package_find_links_url"]), bool(report.snippets)) == (has_page, has_page)
+    failed = [item.location for item in report.result.failed]
+    assert len(failed) == len(set(failed))
+
+
+def test_a_page_that_cannot_be_read_is_no_failure_where_it_is_not_for_this_runs_packages(tmp_path: Path) -> None:
+    make_wheel(tmp_path / "packages", "torch")
+    upload(tmp_path)
+    before = staged(tmp_path)
+    make_wheel(tmp_path / "packages", "torch", requires=("something-else",))
+    backend = _WriteOnlyBackend(tmp_path / STAGED)
+    report = upload_to_web(tmp_path, backend, on_conflict="skip")
+    assert report.error is None
+    assert staged(tmp_path) == before
+    assert backend.at_slash == {}
 
 
 def test_a_cancel_stops_these_pages_too(tmp_path: Path) -> None:

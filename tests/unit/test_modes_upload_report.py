@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from _therock_utils._errors import InputError, ServiceUnavailableError
+from _therock_utils._keys import quote
 from _therock_utils.storage_backend import LocalStorageBackend
 from fakes.contexts import STAGED, TroubledBackend, make_context
 from fakes.trees import read_tree, write_tree
@@ -82,6 +83,13 @@ def test_a_page_of_another_report_is_never_replaced_by_a_list(tmp_path: Path) ->
     assert "another program made it" in report.warnings[0]
 
 
+def test_a_folder_has_no_server_that_makes_a_page(tmp_path: Path) -> None:
+    report = upload(tmp_path, WITHOUT_PAGE, staging_dir=STAGED, index_file="list.html")
+    assert set(staged(tmp_path)) == {*WITHOUT_PAGE, "list.html"}
+    assert report.outputs == {"report_url": f"{URL}/list.html"}
+    assert [(part.by_server, part.note) for part in report.parts] == [(False, "")]
+
+
 @pytest.mark.parametrize("index_file", ["index.html", "list.html"])
 def test_where_the_server_makes_a_page_that_is_the_url(tmp_path: Path, index_file: str) -> None:
     report = upload(tmp_path, WITHOUT_PAGE, index_file=index_file)
@@ -112,15 +120,39 @@ def test_a_page_that_fails_leaves_the_only_html_file_as_the_url(tmp_path: Path) 
     assert report.outputs == {"report_url": f"{URL}/diff.html"}
 
 
-def test_one_file_is_a_report(tmp_path: Path) -> None:
-    report = upload(tmp_path, WITHOUT_PAGE, path="report/diff.html", index="none")
-    assert staged(tmp_path) == {"diff.html": "<p>diff"}
-    assert report.outputs == {"report_url": f"{URL}/diff.html"}
+@pytest.mark.parametrize("index", ["auto", "write", "none"])
+@pytest.mark.parametrize("name", ["diff.html", "index.html"])
+def test_one_file_is_a_report_and_its_page_whatever_is_said_of_pages(tmp_path: Path, index: str, name: str) -> None:
+    report = upload(tmp_path, {**WITHOUT_PAGE, "index.html": "own"}, path=f"report/{name}", index=index)
+    assert set(staged(tmp_path)) == {name}
+    assert report.outputs == {"report_url": f"{URL}/{name}"}
+    assert report.page is not None
+    assert report.page.https_url == f"{URL}/{name}"
+    assert [(part.by_server, part.note) for part in report.parts] == [(False, "")]
 
 
-def test_one_file_gets_a_page_too(tmp_path: Path) -> None:
-    upload(tmp_path, WITHOUT_PAGE, path="report/diff.html", index="write")
-    assert set(staged(tmp_path)) == {"diff.html", "index.html"}
+@pytest.mark.parametrize(
+    ("files", "inputs", "which"),
+    [
+        (WITHOUT_PAGE, {"index": "write"}, "is that of 'list.html', made here, which lists the files"),
+        (WITHOUT_PAGE, {}, "is that of 'index.html', made by the server, which lists the files"),
+        (WITHOUT_PAGE, {"index": "none"}, "is that of 'diff.html', the only HTML file"),
+        (WITHOUT_PAGE, {"path": "report/diff.html"}, "is that of 'diff.html', the only HTML file"),
+        ({"a.html": "x", "b.html": "x"}, {"index": "none"}, "is empty: there is no page to open"),
+        (WITHOUT_PAGE, {"index": "none", "dry_run": "true"}, "would be that of 'diff.html', the only HTML file"),
+    ],
+)
+def test_an_index_file_that_is_not_among_the_files_is_told_with_the_page_that_is_opened_instead(
+    tmp_path: Path, files: dict[str, str], inputs: dict[str, str], which: str
+) -> None:
+    report = upload(tmp_path, files, index_file="list.html", **inputs)
+    assert report.notices == (f"index_file 'list.html' is not among the files: report_url {which}",)
+
+
+def test_nothing_is_told_of_an_index_file_that_is_there_or_where_nothing_is_stored(tmp_path: Path) -> None:
+    assert upload(tmp_path, {}, path="nothing", index_file="list.html").notices == ()
+    assert upload(tmp_path, WITHOUT_PAGE).notices == ()
+    assert upload(tmp_path, {"list.html": "x"}, index_file="list.html").notices == ()
 
 
 def test_a_file_that_is_no_html_is_no_report(tmp_path: Path) -> None:
@@ -149,11 +181,45 @@ def test_the_folder_may_be_a_deeper_one(tmp_path: Path, subfolder: str) -> None:
     assert report.record.name.startswith(subfolder.replace("/", "-"))
 
 
-@pytest.mark.parametrize("subfolder", ["", "/", "a/", "/a", "a//b", "..", "a/../b", ".", "a\\b", "index.html"])
-def test_a_folder_that_is_none_is_refused_before_anything_is_stored(tmp_path: Path, subfolder: str) -> None:
-    with pytest.raises(InputError):
+@pytest.mark.parametrize(
+    ("subfolder", "why"),
+    [
+        ("/", "it has an empty segment (or a leading or trailing '/')"),
+        ("a/", "it has an empty segment (or a leading or trailing '/')"),
+        ("/a", "it has an empty segment (or a leading or trailing '/')"),
+        ("a//b", "it has an empty segment (or a leading or trailing '/')"),
+        ("..", "it has the segment '..'"),
+        ("../x", "it has the segment '..'"),
+        ("a/../b", "it has the segment '..'"),
+        (".", "it has the segment '.'"),
+        ("a\\b", "it has a backslash"),
+        ("index.html", "a file of the layout has that name"),
+        ("index.html/x", "a file of the layout has that name"),
+        ("a cannot be used: /" + "b" * 1000, "it has 1034 bytes in UTF-8, more than 1024"),
+        ("logs", "it is below logs/ already"),
+        ("logs/manifest-diff", "it is below logs/ already"),
+        ("packaging", "logs/packaging/ has the logs of native packages"),
+        ("packaging/deb", "logs/packaging/ has the logs of native packages"),
+    ],
+)
+def test_a_folder_that_is_none_is_refused_by_its_whole_name_before_anything_is_stored(
+    tmp_path: Path, subfolder: str, why: str
+) -> None:
+    with pytest.raises(InputError) as caught:
         upload(tmp_path, WITHOUT_PAGE, subfolder=subfolder)
+    assert caught.value.what == f"subfolder {quote(subfolder)} cannot be used: {why}"
+    assert caught.value.remedy.startswith("Leave logs/ out: give 'manifest" if "/manifest" in subfolder else "Give the")
     assert not (tmp_path / STAGED).exists()
+
+
+def test_without_a_folder_the_mode_says_what_it_needs(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="mode upload-report needs subfolder"):
+        upload(tmp_path, WITHOUT_PAGE, subfolder="")
+
+
+@pytest.mark.parametrize("subfolder", ["packaging-times", "my/logs/packaging"])
+def test_a_folder_with_such_a_word_elsewhere_in_it_is_a_reports(tmp_path: Path, subfolder: str) -> None:
+    assert upload(tmp_path, WITHOUT_PAGE, subfolder=subfolder).error is None
 
 
 @pytest.mark.parametrize("index_file", ["index", "index.md", "sub/index.html", "..html/", "a\n.html"])
@@ -182,14 +248,21 @@ def test_the_summary_has_the_address_to_pass_on_or_how_to_look_at_what_is_staged
     )
     (address,) = run(uploaded).snippets
     assert (address.language, address.lines) == ("text", (f"{URL.replace('manifest-diff', 'my%20report')}/index.html",))
-    (local,) = run(context).snippets
-    assert local.lines == (f"python3 -m http.server --bind 127.0.0.1 --directory '{STAGED}/{P}/logs/my report'",)
+    server, local = run(context).snippets
+    folder = f"{STAGED}/{P}/logs/my report"
+    assert server.lines == (f"python3 -m http.server 8000 --bind 127.0.0.1 --directory '{folder}'",)
+    assert (local.language, local.lines) == ("text", ("http://127.0.0.1:8000/index.html",))
+
+
+def test_the_address_of_what_is_staged_is_that_of_the_page_to_open(tmp_path: Path) -> None:
+    _, local = upload(tmp_path, {"deep/a b#.html": "x"}, index="none").snippets
+    assert local.lines == ("http://127.0.0.1:8000/deep/a%20b%23.html",)
 
 
 def test_on_windows_the_command_is_cmds(tmp_path: Path) -> None:
-    (snippet,) = upload(tmp_path, WITHOUT_PAGE, platform="windows").snippets
+    snippet, _ = upload(tmp_path, WITHOUT_PAGE, platform="windows").snippets
     assert snippet.language == "bat"
-    assert snippet.lines[0].startswith('python -m http.server --bind 127.0.0.1 --directory "staged')
+    assert snippet.lines[0].startswith('python -m http.server 8000 --bind 127.0.0.1 --directory "staged')
 
 
 def test_a_dry_run_says_what_would_be_and_links_nothing(tmp_path: Path) -> None:

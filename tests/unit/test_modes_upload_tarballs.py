@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from _therock_utils._errors import InputError, NotPermittedError
+from _therock_utils import _source_file
+from _therock_utils._errors import InputError, IntegrityError, NotPermittedError
 from fakes.contexts import STAGED, TroubledBackend, make_context
 from fakes.trees import read_tree, write_tree
 from therock_outputs.index_page import read_index_page
@@ -29,10 +31,11 @@ ONE = "therock-dist-linux-gfx94X-dcgpu-7.11.0.dev0+abc123.tar.gz"
 OTHER = "therock-dist-linux-gfx1151-7.11.0.dev0+abc123.tar.gz"
 TESTS = "therock-dist-linux-multiarch-tests-7.11.0.dev0+abc123.tar.gz"
 ALL = "therock-dist-linux-multiarch-7.11.0.dev0+abc123.tar.gz"
+GZIP = gzip.compress(b"bytes", mtime=0)
 
 
 def upload(workspace: Path, *names: str, **inputs: Any) -> Report:  # noqa: ANN401 - make_context's
-    write_tree(workspace / "tarballs", dict.fromkeys(names, "bytes"))
+    write_tree(workspace / "tarballs", dict.fromkeys(names, GZIP))
     return run(make_context(workspace, Mode.UPLOAD_TARBALLS, **({"path": "tarballs"} | inputs)))
 
 
@@ -58,10 +61,69 @@ def test_each_family_has_its_url_and_tests_are_apart(tmp_path: Path) -> None:
 
 
 def test_only_the_top_level_is_stored_and_what_else_lies_there_is_told(tmp_path: Path) -> None:
-    deeper = (".work/therock-dist-linux-gfx1200-7.0.tar.gz", "sub/bad name.tar.gz", ".part.tar.gz")
-    report = upload(tmp_path, ONE, "build.log", "notes.txt", *deeper)
+    deeper = (".work/therock-dist-linux-gfx1200-7.0.tar.gz", "sub/bad.tar.gz", "sub/a.log", ".part.tar.gz")
+    (tmp_path / "tarballs" / "sub").mkdir(parents=True)
+    (tmp_path / "tarballs" / "sub" / "link.tar.gz").symlink_to("elsewhere")
+    report = upload(tmp_path, ONE, "build.log", "notes.txt", f"sub/deep/{OTHER}", *deeper)
     assert staged(tmp_path) == [f"tarballs/{ONE}"]
-    assert report.notices == ("2 other files left out, not *.tar.gz: 'build.log', 'notes.txt'",)
+    assert report.notices == (
+        "2 other files left out, not *.tar.gz: 'build.log', 'notes.txt'",
+        f"2 tarballs in sub-folders left out: only the top of path is stored: 'sub/bad.tar.gz', 'sub/deep/{OTHER}'",
+    )
+    assert report.result.skipped == ()
+    assert upload(tmp_path, exclude="sub/\n*.log\n*.txt").notices == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(b"", "is empty"), (b"\x1f", "has other first bytes"), (b"PK\x03\x04", "has other first bytes")],
+)
+def test_what_can_be_no_gzip_stops_everything_before_it_begins(tmp_path: Path, content: bytes, why: str) -> None:
+    write_tree(tmp_path / "tarballs", {OTHER: content, TESTS: b""})
+    with pytest.raises(IntegrityError) as caught:
+        upload(tmp_path, ONE)
+    assert caught.value.what.startswith("nothing was stored: 2 files cannot be a tarball")
+    assert f"{why}: '{OTHER}'" in caught.value.why
+    assert f"'{TESTS}'" in caught.value.why
+    assert f"'{ONE}'" not in caught.value.why
+    assert not (tmp_path / STAGED).exists()
+    assert upload(tmp_path, exclude=f"*gfx1151*\n{TESTS}").error is None
+
+
+def test_one_that_vanishes_and_one_that_cannot_be_opened_are_told_and_the_rest_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = _source_file.os.open
+
+    def troubled(path: Any, *rest: Any, **options: Any) -> int:  # noqa: ANN401 - as os.open
+        if str(path).endswith(ONE):
+            raise FileNotFoundError(2, "No such file or directory")
+        if str(path).endswith(f"tarballs/{OTHER}"):
+            raise PermissionError(13, "Permission denied")
+        return real(path, *rest, **options)
+
+    monkeypatch.setattr(_source_file.os, "open", troubled)
+    report = upload(tmp_path, ONE, OTHER, ALL)
+    assert [(file.path, file.reason) for file in report.result.skipped] == [(ONE, "it vanished before it was read")]
+    assert (report.exit_code, list(urls(report))) == (8, ["multiarch"])
+
+
+def test_a_tarball_that_is_left_because_another_lies_there_has_its_url_all_the_same(tmp_path: Path) -> None:
+    write_tree(tmp_path / STAGED / P, {f"tarballs/{OTHER}": "another job's"})
+    report = upload(tmp_path, ONE, OTHER, on_conflict="skip", index="write")
+    assert report.error is None
+    assert list(urls(report)) == ["gfx1151", "gfx94X-dcgpu"]
+    assert f"{STAGED}/{P}/tarballs/{OTHER}" in report.snippets[0].lines[1]
+    assert read_tree(tmp_path / STAGED / P)[f"tarballs/{OTHER}"] == b"another job's"
+    assert list(urls(upload(tmp_path, on_conflict="skip", include="*gfx1151*"))) == ["gfx1151"]
+    assert urls(upload(tmp_path, on_conflict="skip", dry_run="true")) == {}
+
+
+def test_a_tarball_that_is_refused_because_another_lies_there_has_none(tmp_path: Path) -> None:
+    write_tree(tmp_path / STAGED / P, {f"tarballs/{OTHER}": "another job's"})
+    report = upload(tmp_path, OTHER, on_conflict="error")
+    assert report.error is not None
+    assert urls(report) == {}
 
 
 @pytest.mark.parametrize(
@@ -153,6 +215,15 @@ def test_the_page_is_written_where_no_server_does_it_or_as_told(
     report = upload(tmp_path, ONE, index=index, bucket=bucket)
     assert ("tarballs/index.html" in staged(tmp_path)) == written
     assert (report.page is None) == (index == "none")
+    assert report.parts[0].by_server == (index == "auto" and not bucket)
+
+
+def test_a_folder_has_no_server_that_makes_the_page(tmp_path: Path) -> None:
+    report = upload(tmp_path, ONE, staging_dir=STAGED)
+    assert staged(tmp_path) == ["tarballs/index.html", f"tarballs/{ONE}"]
+    assert [(part.by_server, part.note) for part in report.parts] == [(False, "")]
+    assert report.page is not None
+    assert report.page.https_url == f"{URL}/index.html"
 
 
 def test_the_page_lists_what_other_jobs_stored_too(tmp_path: Path) -> None:
@@ -183,7 +254,7 @@ def test_a_folder_that_cannot_be_read_is_the_failure_of_the_mode(
     def refuse(_path: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    write_tree(tmp_path / "tarballs", {ONE: "x"})
+    write_tree(tmp_path / "tarballs", {ONE: GZIP})
     context = make_context(tmp_path, Mode.UPLOAD_TARBALLS, path="tarballs")
     with monkeypatch.context() as patch:
         patch.setattr(os, "scandir", refuse)
@@ -219,7 +290,7 @@ def test_of_an_uploaded_tarball_the_summary_says_how_to_fetch_it(tmp_path: Path)
 
     from _therock_utils.storage_backend import LocalStorageBackend
 
-    write_tree(tmp_path / "tarballs", {ONE: "x"})
+    write_tree(tmp_path / "tarballs", {ONE: GZIP})
     context = make_context(tmp_path, Mode.UPLOAD_TARBALLS, path="tarballs")
     context = dataclasses.replace(
         context, staging_dir=None, open_backend=lambda: LocalStorageBackend(tmp_path / STAGED)

@@ -126,8 +126,15 @@ def test_a_page_that_a_record_names_is_compared_as_any_object() -> None:
 def test_the_pages_of_a_folder_that_holds_nothing_any_more_are_not_missed(name: str) -> None:
     expected = Expected(claims((1, A), name=name))
     assert compare(expected, {}, records=()) == ()
-    assert one(expected, {"logs/g/sub/a.log": Stored(2)}, name).state == "missing"
     assert one(expected, {"logs/g": Stored(2)}, "logs/g").state == "extra"
+
+
+def test_a_page_is_missed_where_its_folder_holds_something_and_a_list_which_may_be_too_large_is_not() -> None:
+    there = {"logs/g/sub/a.log": Stored(2)}
+    page, list_ = "logs/g/index.html", "logs/g/index.json"
+    assert one(Expected(claims((1, A), name=page)), there, page).state == "missing"
+    assert [finding.key for finding in compare(Expected(claims((1, A), name=list_)), there, records=())] == [*there]
+    assert one(Expected(claims((1, A), name=list_)), {list_: Stored(2, B)}, list_).state == "differs"
 
 
 @pytest.mark.parametrize("name", ["index.html", "index.json", "logs/index.html", "logs/index.json"])

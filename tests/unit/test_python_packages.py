@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import email.parser
+import gzip
 import struct
+import tarfile
+import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,6 +27,7 @@ from therock_outputs.python_packages import (
 )
 
 if TYPE_CHECKING:
+    from email.message import Message
     from pathlib import Path
 
 WHEEL = "demo-1.0-py3-none-any.whl"
@@ -64,13 +69,16 @@ def test_a_name_says_kind_project_and_version(file_name: str, kind: str, project
         "_demo-1.0-py3-none-any.whl",
         "demo-1.0.zip",
         "demo-1.0.WHL",
+        f"demo-{'1' * 5000}.tar.gz",
+        f"demo-1.0-{'1' * 5000}-py3-none-any.whl",
         "",
     ],
 )
 def test_any_other_name_is_refused(file_name: str) -> None:
     with pytest.raises(InputError) as caught:
         parse_package_name(file_name)
-    assert "\n" not in caught.value.what
+    assert "\n" not in caught.value.what + caught.value.why
+    assert len(str(caught.value)) < 800
     assert package_name(file_name) is None
 
 
@@ -92,7 +100,8 @@ def test_an_sdist_says_the_same_but_has_no_metadata_file(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("said", "legal"),
-    [(">=3.9", ">=3.9"), ("", ""), (">=3.9\n<script>", ""), ("python 3", ""), (" >= 3.9 ", ">=3.9")],
+    [(">=3.9", ">=3.9"), ("", ""), (">=3.9\n<script>", ""), ("python 3", ""), (" >= 3.9 ", ">=3.9"), ("==3.*", "==3.*")]
+    + [(said, "") for said in (">=" + "3" * 5000, ">=3.9" + ",!=3.0" * 50, "===three", ">=3.9.x")],
 )
 def test_an_illegal_requires_python_counts_as_none(said: str, legal: str) -> None:
     assert legal_requires_python(said) == legal
@@ -102,11 +111,75 @@ def test_metadata_that_cannot_be_read_say_nothing() -> None:
     assert metadata_of(b"\xff\x00nonsense") == PackageMetadata(b"\xff\x00nonsense")
 
 
+def test_an_illegal_requires_python_is_kept_apart_for_people(tmp_path: Path) -> None:
+    found = read(make_wheel(tmp_path, "demo", requires_python=">=" + "3" * 5000))
+    assert (found.requires_python, found.illegal_requires_python) == ("", ">=" + "3" * 5000)
+
+
+def test_a_header_that_is_there_twice_counts_as_not_there() -> None:
+    data = b"Name: a\nName: b\nRequires-Python: >=3\nRequires-Python: >=4\nProvides-Extra: x\nProvides-Extra: \xff\n"
+    assert metadata_of(data) == PackageMetadata(data, "", ("x",))
+
+
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r"])
+def test_what_comes_after_a_blank_line_is_a_description_of_any_length(tmp_path: Path, line_end: bytes) -> None:
+    head = line_end.join((b"Metadata-Version: 2.1", b"Name: demo", b"Version: 1.0", b"Provides-Extra: x", b"", b""))
+    path = tmp_path / WHEEL
+    path.write_bytes(zipped(wheel_files("demo", "1.0", head + b"Provides-Extra: y\nx: y\n" * 150_000)))
+    assert read(path).extras == ("x",)
+
+
+HEAD = b"Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n"
+NO_METADATA = [
+    pytest.param(b"".join(b"x%x: 1\n" % number for number in range(60_000)), "more than 10000 headers", id="distinct"),
+    pytest.param(b"Provides-Extra: x\n" * 10_000, "more than 10000 headers", id="equal"),
+    pytest.param(b"X: y\r" * 10_000, "more than 10000 headers", id="carriage returns"),
+    pytest.param(b"License: x\n" + b" x\n" * 400_000, "more than 1048576 bytes", id="folded"),
+    pytest.param(b"License: " + b"x" * 2**20, "more than 1048576 bytes", id="long"),
+]
+
+
+@pytest.mark.parametrize(("headers", "why"), NO_METADATA)
+@pytest.mark.parametrize("end", [b"\n\nDescription", b""])
+def test_headers_that_no_package_has_are_refused_before_they_are_parsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, headers: bytes, why: str, end: bytes
+) -> None:
+    monkeypatch.setattr("email.parser.BytesHeaderParser.parsebytes", lambda *_arguments: pytest.fail("parsed"))
+    wheel, sdist = tmp_path / WHEEL, tmp_path / SDIST
+    wheel.write_bytes(zipped(wheel_files("demo", "1.0", HEAD + headers + end)))
+    sdist.write_bytes(tarred({"demo-1.0/PKG-INFO": HEAD + headers + end}))
+    for path in (wheel, sdist):
+        with pytest.raises(IntegrityError, match=why):
+            read(path)
+    assert metadata_of(HEAD + headers + end) == PackageMetadata()
+
+
+def test_metadata_are_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[bytes] = []
+    parse = email.parser.BytesHeaderParser.parsebytes
+
+    def counted(parser: email.parser.BytesHeaderParser, text: bytes) -> Message:
+        parsed.append(text)
+        return parse(parser, text)
+
+    monkeypatch.setattr("email.parser.BytesHeaderParser.parsebytes", counted)
+    read(make_wheel(tmp_path, "demo"))
+    assert len(parsed) == 1
+    assert b"for tests" not in parsed[0]
+
+
 def truncated(data: bytes) -> bytes:
     return data[: len(data) // 2]
 
 
 GOOD = wheel_files("demo", "1.0", metadata("demo", "1.0"))
+
+
+def header_chain(kind: bytes) -> bytes:
+    """A .tar.gz of nothing but headers, each of which is about the one behind it."""
+    header = tarfile.TarInfo("x")
+    header.type = kind
+    return gzip.compress(header.tobuf(tarfile.USTAR_FORMAT) * 3000)
 
 
 def with_flipped_bit(data: bytes) -> bytes:
@@ -143,8 +216,10 @@ def with_lying_start(data: bytes) -> bytes:
         (zipped(wheel_files("demo", "1.0", metadata("demo", "2.0"))), "its metadata are of"),
         (zipped(wheel_files("demo", "1.0", metadata("demo", "one"))), "its metadata are of"),
         (zipped(wheel_files("demo", "1.0", b"")), "its metadata are of"),
+        (zipped(wheel_files("demo", "1.0", metadata("demo", "1" * 5000))), "its metadata are of"),
+        (zipped(wheel_files("demo", "1.0", metadata("demo", "1.0" + ".0" * 200))), "its metadata are of"),
     ],
-    ids=range(12),
+    ids=range(14),
 )
 def test_a_wheel_that_is_none_is_an_integrity_error(tmp_path: Path, data: bytes, why: str) -> None:
     path = tmp_path / WHEEL
@@ -153,6 +228,23 @@ def test_a_wheel_that_is_none_is_an_integrity_error(tmp_path: Path, data: bytes,
         read(path)
     assert caught.value.what == f"{WHEEL} is not a wheel that pip could install"
     assert why in caught.value.why
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_metadata_are_not_decompressed_by_a_method_that_has_no_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: int
+) -> None:
+    path = tmp_path / WHEEL
+    path.write_bytes(zipped(GOOD, method))
+    monkeypatch.setattr("zipfile.ZipExtFile.read", lambda *_arguments: pytest.fail("decompressed"))
+    with pytest.raises(IntegrityError, match="neither stored nor deflated"):
+        read(path)
+
+
+def test_metadata_may_be_stored_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / WHEEL
+    path.write_bytes(zipped(GOOD, zipfile.ZIP_STORED))
+    assert read(path).data == metadata("demo", "1.0")
 
 
 def test_metadata_are_read_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,8 +265,12 @@ def test_metadata_are_read_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.Mon
         (tarred({"demo-1.0/PKG-INFO": metadata("other", "1.0")}), "its metadata are of"),
         (tarred({"PKG-INFO": metadata("demo", "1.0")}), "no file PKG-INFO"),
         (tarred({"demo-1.0/src/demo.egg-info/PKG-INFO": metadata("demo", "1.0")}), "no file PKG-INFO"),
+        (tarred({"demo-1.0/PKG-INFO": metadata("demo", "1" * 5000)}), "its metadata are of"),
+        (header_chain(tarfile.XHDTYPE), "headers of headers"),
+        (header_chain(tarfile.GNUTYPE_LONGNAME), "headers of headers"),
+        (header_chain(tarfile.GNUTYPE_LONGLINK), "headers of headers"),
     ],
-    ids=range(7),
+    ids=range(11),
 )
 def test_an_sdist_that_is_none_is_an_integrity_error(tmp_path: Path, data: bytes, why: str) -> None:
     path = tmp_path / SDIST

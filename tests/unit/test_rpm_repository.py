@@ -160,6 +160,15 @@ def test_a_package_is_known_by_name_version_with_epoch_and_architecture(packages
     ]
 
 
+def test_an_epoch_that_is_no_int_everywhere_is_refused(repository: Repository, tmp_path: Path) -> None:
+    largest = repository.inspect(build_rpm(tmp_path, "largest", epoch="2147483647"))
+    assert largest.identity[1].startswith("2147483647:")
+    assert repository.kind.entry_fault(largest) == ""
+    with pytest.raises(IntegrityError) as caught:
+        repository.inspect(build_rpm(tmp_path, "larger", epoch="2147483648"))
+    assert "the epoch 2147483648, which is above 2147483647" in caught.value.why
+
+
 def test_size_and_digest_are_the_files(built: Path, packages: tuple[Package, ...]) -> None:
     contents = [(built / name).read_bytes() for name in NAMES]
     expected = [(name, len(data), hashlib.sha256(data).hexdigest()) for name, data in zip(NAMES, contents, strict=True)]
@@ -544,6 +553,7 @@ HOSTILE = {
     "name for a shell": ("primary", "<name>gcc-c++</name>", "<name>$(reboot)</name>", "the name '$(reboot)'"),
     "name with a line": ("primary", "<name>gcc-c++</name>", "<name>a&#10;::error::b</name>", "the name"),
     "epoch": ("primary", 'epoch="0"', 'epoch="-1"', "the epoch"),
+    "epoch too large": ("primary", 'epoch="0"', 'epoch="2147483648"', "the epoch 2147483648, which is above"),
     "version": ("primary", 'ver="1.0"', 'ver="1/0"', "the version"),
     "release": ("primary", 'rel="1"', 'rel=""', "the release"),
     "architecture": ("primary", "<arch>noarch", "<arch>no arch", "the architecture"),

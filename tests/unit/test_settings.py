@@ -108,15 +108,16 @@ _FLAGS = [(name, flag) for name, field in _FIELDS.items() if name != "mode" for 
 def test_an_option_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch, name: str, flag: str) -> None:
     given, expected = _SAMPLES[name]
     variable = f"{INPUT_PREFIX}{name.upper()}"
+    mode = _FIELDS[name].modes[0]
     for arguments in ([flag, given], [f"{flag}={given}"]):
-        settings = load(monkeypatch, "locate", *arguments, INPUT_MODE="upload-stage", **{variable: "other"})
+        settings = load(monkeypatch, mode, *arguments, INPUT_MODE="made-up", **{variable: "other"})
         assert value_of(settings, name) == expected
-        assert settings.mode is Mode.LOCATE
+        assert settings.mode is mode
 
 
 @pytest.mark.parametrize("name", [name for name, field in _FIELDS.items() if field.is_switch])
 def test_a_switch_needs_no_value_as_an_option(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    assert getattr(load(monkeypatch, "locate", _FIELDS[name].flags[0], INPUT_LOOKUP=""), name) is True
+    assert getattr(load(monkeypatch, _FIELDS[name].modes[0], _FIELDS[name].flags[0]), name) is True
 
 
 @pytest.mark.parametrize("blank", ["", " ", "\n"])

@@ -121,6 +121,21 @@ def test_reading_never_fails(document: bytes) -> None:
     assert not is_ours(document)
 
 
+def test_json_keeps_which_object_it_speaks_of() -> None:
+    entry = PackageEntry("demo-1.0.tar.gz", 7, object_version="etag-2")
+    (found,) = read_entries(render_project_json("demo", [entry])) or ()
+    assert found.object_version == "etag-2"
+    (file,) = json.loads(render_project_json("demo", [entry]))["files"]
+    assert [key for key in file if key.startswith("_")] == ["_object-version"]
+    assert b"etag-2" not in render_project_page("demo", [entry]) + render_find_links_page("x", [entry])
+
+
+@pytest.mark.parametrize("value", [1, None, "", "a b", "é", "x" * 129])
+def test_an_object_version_that_cannot_be_ours_is_none(value: object) -> None:
+    (found,) = read_entries(json.dumps(OWN_JSON | {"files": [FILE | {"_object-version": value}]}).encode()) or ()
+    assert found.object_version == ""
+
+
 OWN_JSON = {"meta": {"_generator": "therock-outputs python"}}
 FILE = {"url": "../../demo-1.0.tar.gz", "size": 1}
 
@@ -136,8 +151,10 @@ FILE = {"url": "../../demo-1.0.tar.gz", "size": 1}
         ([FILE | {"hashes": 1, "core-metadata": True}], (PackageEntry("demo-1.0.tar.gz", 1),)),
         ([FILE | {"hashes": {"sha256": "<"}, "requires-python": "<"}], (PackageEntry("demo-1.0.tar.gz", 1),)),
         ([FILE | {"requires-python": 3}], (PackageEntry("demo-1.0.tar.gz", 1),)),
+        ([FILE | {"requires-python": ">=" + "3" * 5000}], (PackageEntry("demo-1.0.tar.gz", 1),)),
+        ([FILE | {"url": f"../../demo-{'1' * 5000}.tar.gz"}], ()),
     ],
-    ids=range(8),
+    ids=range(10),
 )
 def test_what_others_wrote_into_json_is_not_trusted(files: object, expected: tuple[PackageEntry, ...]) -> None:
     assert read_entries(json.dumps(OWN_JSON | {"files": files}).encode()) == expected

@@ -22,7 +22,8 @@ SYMBOLS: Final[Mapping[State, str]] = {"differs": "*", "missing": "-", "extra": 
 """The states, what needs a look first, and their signs."""
 
 MAX_ROWS: Final = 200
-_PAGES: Final = ("index.html", "index.json")
+_LIST: Final = "index.json"
+_PAGES: Final = ("index.html", _LIST)
 _SHOWN_DIGESTS: Final = 3
 _UNREAD: Final = "the digest beside it could not be read, so its bytes were not compared"
 
@@ -111,9 +112,13 @@ def compare(
     """
     unknown = frozenset(unknown)
     names = {*expected.records, *map(file_of, expected.digests), *stored} - set(records) - unknown
-    # Mode index removes the pages of a folder that holds nothing else any more.
+    # Mode index removes the pages of a folder that holds nothing else any more, and a list that would become too large.
     folders = {"", *(folder for name in stored for folder in _folders_of(name))}
-    names -= {name for name in names - set(stored) if _is_page(name) and name.rpartition("/")[0] not in folders}
+    names -= {
+        name
+        for name in names - set(stored)
+        if _is_page(name) and (name.rpartition("/")[0] not in folders or name.endswith(_LIST))
+    }
     findings = [_compare(name, expected, stored) for name in names]
     kept = [
         replace(finding, why=_UNREAD) if is_by_size(finding) and sidecar_name(finding.key) in unknown else finding

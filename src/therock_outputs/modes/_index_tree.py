@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 DOCUMENT_NAMES: Final = (PAGE_NAME, JSON_NAME)
 
+RECORDS_FOLDER: Final = "reports"
+"""The folder of run records, which change with every step: it is not listed and gets no page."""
+
 Maker = Literal["this", "sibling", "other", "unknown", "new"]
 """Who made a document: the program of these pages, another one of this project, anybody else; it could not be read; or
 it was not there yet when documents were read."""
@@ -50,13 +53,24 @@ class Folder:
 
     @property
     def is_siblings(self) -> bool:
-        """Whether another program of this project made the page: it has its own lists for machines, too."""
+        """Whether another program of this project made the page."""
         return self.documents.get(PAGE_NAME) == "sibling"
 
     @property
-    def is_new(self) -> bool:
-        """Whether a document appeared that nobody has read."""
-        return "new" in self.documents.values()
+    def names_to_write(self) -> tuple[str, ...]:
+        """The documents that this folder is to have of the program of these pages.
+
+        Beside a page that stays whatever its folder holds, a list that is there stays right, too.
+        """
+        if not self.has_content and not (self.is_siblings and self.documents.get(JSON_NAME) == "this"):
+            return ()
+        left = self.kept | ({PAGE_NAME} if self.is_siblings else set())
+        return tuple(name for name in DOCUMENT_NAMES if name not in left)
+
+    @property
+    def new_documents(self) -> tuple[str, ...]:
+        """Those that appeared and that nobody has read."""
+        return tuple(name for name, maker in self.documents.items() if maker == "new")
 
     @property
     def depth(self) -> int:
@@ -70,6 +84,7 @@ class Folder:
             len(self.files) + sum(folder.file_count for folder in self.folders),
             sum(file.size_bytes for file in self.files) + sum(folder.total_bytes for folder in self.folders),
             max([file.modified for file in self.files] + [folder.modified for folder in self.folders]),
+            has_page=PAGE_NAME in self.documents,
         )
 
 
@@ -113,6 +128,16 @@ def parents(path: str) -> Iterator[str]:
     while path:
         path = path.rpartition("/")[0]
         yield path
+
+
+def is_record(name: str) -> bool:
+    """Whether the object `name`, relative to the run, is a run record."""
+    return name.startswith(f"{RECORDS_FOLDER}/")
+
+
+def join(path: str, name: str) -> str:
+    """The name, relative to the run, of what lies in the folder `path`, "" for the run."""
+    return f"{path}/{name}" if path else name
 
 
 def _open(stack: list[tuple[Folder, list[FileEntry]]], path: str, top: str) -> None:

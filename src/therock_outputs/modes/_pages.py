@@ -22,6 +22,8 @@ from therock_outputs.index_page import (
     render_index_page,
 )
 from therock_outputs.modes._documents import Keep, Write, store_documents
+from therock_outputs.modes._index_documents import ReadDocument, read_documents
+from therock_outputs.modes._index_tree import DOCUMENT_NAMES
 from therock_outputs.report import in_one_line
 
 if TYPE_CHECKING:
@@ -39,13 +41,13 @@ if TYPE_CHECKING:
 def server_writes_pages(context: Context, root: WorkflowOutputRoot) -> bool:
     """Whether pages of the multi-arch layout appear by themselves: in the inventory's buckets, at AWS, they do."""
     settings = context.settings
-    elsewhere = not settings.staging_dir and bool(settings.aws_endpoint_url or settings.aws_endpoint_url_s3)
+    elsewhere = settings.staging_dir or settings.aws_endpoint_url or settings.aws_endpoint_url_s3
     return is_inventory_bucket(root.bucket) and not elsewhere
 
 
 @dataclass(frozen=True, slots=True)
 class FolderPage:
-    """The page of everything that lies below its own folder, whoever stored it."""
+    """The page of everything that lies below its own folder, whoever stored it, but this project's other pages."""
 
     location: StorageLocation
     title: str
@@ -62,7 +64,9 @@ class FolderPage:
                 if stored.location.relative_path.startswith(f"{folder.relative_path}/")
             }
         beside = {self.location.name, JSON_NAME}  # what mode index writes beside a page
-        return _listed({name: size for name, size in listed.items() if name not in beside})
+        listed = {name: size_bytes for name, size_bytes in listed.items() if name not in beside}
+        own = _own_documents(uploader, folder, listed)
+        return _listed({name: size_bytes for name, size_bytes in listed.items() if name not in own})
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +131,26 @@ def _sizes_below(uploader: Uploader, folder: StorageLocation) -> dict[str, int] 
         notice = f"{folder.s3_uri} cannot be listed, so its page may lack what others stored: {in_one_line(error)}"
         uploader.result += UploadResult(notices=(notice,))
         return None
+
+
+def _own_documents(uploader: Uploader, folder: StorageLocation, sizes: Mapping[str, int]) -> set[str]:
+    """Which of these names are pages and lists of this project, of mode index above all; nobody stored them as files.
+
+    Memory: as read_documents says.
+    """
+    if uploader.context.settings.dry_run:
+        return set()
+    documents = (
+        (folder.child(name), size_bytes)
+        for name, size_bytes in sizes.items()
+        if name.rpartition("/")[2] in DOCUMENT_NAMES
+    )
+    start = len(folder.relative_path) + 1
+    return {
+        location.relative_path[start:]
+        for location, document in read_documents(uploader.backend, documents, cancel=uploader.context.cancel)
+        if isinstance(document, ReadDocument) and document.maker in {"this", "sibling"}
+    }
 
 
 def _listed(sizes: dict[str, int]) -> tuple[ListedFile, ...]:

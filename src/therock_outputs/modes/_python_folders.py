@@ -23,14 +23,15 @@ _GRACE_SECONDS: Final = 0.5
 
 def store_folder_documents(
     uploader: Uploader,
-    lists: Mapping[StorageLocation, bytes | None],
+    lists: Mapping[StorageLocation, bytes],
     render: Callable[[StorageLocation, bytes], bytes],
 ) -> None:
     """Store, at the URL of each folder, the page that `render` makes of its list (JSON) `lists`.
 
     There is no condition on such a write, so the list is read again after it: where another job changed it meanwhile,
     the page is made again. Whoever changed it last sees its own change, so that the page ends as the list's. `lists`
-    gives the bytes that this run wrote, for a list that cannot be read. Never raises but CancelledError.
+    gives the bytes that this run stored under a condition, for a list that cannot be read: a list that this run did not
+    store must not be among them. Never raises but CancelledError.
     """
     context = uploader.context
     if context.settings.dry_run or context.staging_dir is not None:
@@ -50,18 +51,17 @@ def store_folder_documents(
 
 def _read(
     uploader: Uploader,
-    lists: Mapping[StorageLocation, bytes | None],
+    lists: Mapping[StorageLocation, bytes],
     failed: dict[StorageLocation, OutputsError | None],
 ) -> dict[StorageLocation, bytes]:
     locations = tuple(lists)
     answers = uploader.backend.read_all_small(locations, cancel=uploader.context.cancel) if locations else ()
     found: dict[StorageLocation, bytes] = {}
     for at, answer in zip(locations, answers, strict=True):
-        written = lists[at]
         if isinstance(answer, StoredBytes):
             found[at] = answer.data
-        elif isinstance(answer, NotPermittedError) and written is not None:
-            found[at] = written
+        elif isinstance(answer, NotPermittedError):
+            found[at] = lists[at]
         elif isinstance(answer, OutputsError):
             failed[at] = answer
     return found

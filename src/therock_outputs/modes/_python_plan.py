@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from _therock_utils._errors import IllegalLocationError, InputError, IntegrityError, LocalFileError, OutputsError
+from _therock_utils._errors import InputError, IntegrityError, LocalFileError, OutputsError
 from _therock_utils._files import walk_files
 from _therock_utils._folder import local_file_error
 from _therock_utils._keys import quote
@@ -14,14 +14,24 @@ from _therock_utils._transfer_types import SkippedFile, UploadItem
 from therock_outputs.modes._build_tree import if_missing
 from therock_outputs.modes._plan import PlannedPart
 from therock_outputs.modes._source import SourceFolder
-from therock_outputs.python_packages import METADATA_SUFFIX, is_package, parse_package_name, read_package
+from therock_outputs.python_packages import (
+    METADATA_SUFFIX,
+    SDIST_SUFFIX,
+    WHEEL_SUFFIX,
+    is_package,
+    parse_package_name,
+    read_package,
+)
 from therock_outputs.report import in_one_line
-from therock_outputs.rewording import made_of_words
+from therock_outputs.rewording import made_of_words, reworded
+from therock_outputs.tarball_names import MULTIARCH, TARBALL_EXTENSION, TarballName
+from therock_outputs.text_safety import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from _therock_utils._files import WalkResult
     from _therock_utils.storage_location import StorageLocation
     from _therock_utils.workflow_outputs import WorkflowOutputRoot
     from therock_outputs.context import Context
@@ -34,6 +44,7 @@ Layout = Literal["group", "flat", "families"]
 DIST_NAME: Final = "dist"
 _DEEPER: Final = "*/*/**"  # a family's folder is the deepest that is looked into
 _SHOWN_FAULTS: Final = 5
+_SHOWN_NOTICES: Final = 5
 _OTHER_SDISTS: Final = (".zip", ".tar.bz2", ".tar.xz", ".tgz", ".egg")
 
 
@@ -64,6 +75,7 @@ class PythonPlan:
     packages: tuple[Package, ...] = ()
     skipped: tuple[SkippedFile, ...] = ()
     notices: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     absence: str = ""
 
     @property
@@ -83,7 +95,7 @@ class PythonPlan:
             PlannedPart(self._title(family), tuple(items), absence=self.absence, if_missing=missing)
             for family, items in sorted(by_family.items())
         ]
-        parts[0] = dataclasses.replace(parts[0], skipped=self.skipped, notices=self.notices)
+        parts[0] = dataclasses.replace(parts[0], skipped=self.skipped, notices=self.notices, warnings=self.warnings)
         return tuple(parts)
 
     def _title(self, family: str) -> str:
@@ -100,6 +112,12 @@ def is_single_stage(settings: Settings) -> bool:
     return settings.layout != "multi-arch" and bool(settings.artifact_group)
 
 
+def is_family_name(name: str) -> bool:
+    """Whether a GPU family can have that name: one that is known, or is of the form of those."""
+    tarball = TarballName.parse(f"therock-dist-linux-{name}-0{TARBALL_EXTENSION}")
+    return tarball is not None and tarball.family == name != MULTIARCH
+
+
 def plan_packages(context: Context, root: WorkflowOutputRoot) -> PythonPlan:
     """Look through the folder `path` (its dist/, if there is one) and read every package's own metadata.
 
@@ -108,6 +126,12 @@ def plan_packages(context: Context, root: WorkflowOutputRoot) -> PythonPlan:
     """
     settings = context.settings
     single_stage = is_single_stage(settings)
+    if settings.family and not single_stage and not is_family_name(settings.family):
+        raise InputError(
+            f"family {quote(settings.family)} is not the name of one GPU family",
+            why="the packages go to the folder of one family",
+            remedy="Give one name, e.g. family: gfx94X-dcgpu, or lay each family's packages into a folder of its name.",
+        )
     base = root.python_packages(settings.artifact_group if single_stage else "")
     source = _dist_of(SourceFolder.find(context))
     if source.absence:
@@ -119,30 +143,83 @@ def plan_packages(context: Context, root: WorkflowOutputRoot) -> PythonPlan:
         include_hidden=False,
         key_prefix=base.relative_path,
     )
-    has_families = not single_stage and not settings.family
-    chosen: list[tuple[Path, str, str]] = []
-    skipped = list(walked.skipped)
-    for path, relative in walked.files:
-        folder, _, name = relative.rpartition("/")
-        if name.endswith(_OTHER_SDISTS):
-            skipped.append(SkippedFile(relative, "an sdist is a .tar.gz, nothing else is stored"))
-        elif is_package(name) and folder and not has_families:
-            skipped.append(SkippedFile(relative, "it lies in a sub-folder, and these packages are of one folder"))
-        elif is_package(name):
-            chosen.append((path, relative, folder or ("" if single_stage else settings.family)))
-    packages = _inspected(context, root, chosen, base)
+    chosen = _Chosen(family="" if single_stage else settings.family, has_families=not single_stage)
+    chosen.choose(walked)
+    packages = _inspected(context, root, chosen.files, base)
     families = any(package.family for package in packages)
+    unused = ("input family is not used: the packages are those of artifact_group",)
     return PythonPlan(
         "group" if single_stage else "families" if families or settings.family else "flat",
         base,
         source.folder,
         packages,
-        tuple(sorted(skipped, key=lambda file: file.path)),
-        ("input family is not used: the packages are those of artifact_group",)
-        if single_stage and settings.family
-        else (),
+        tuple(sorted(chosen.skipped, key=lambda file: file.path)),
+        (*(unused if single_stage and settings.family else ()), *_notices(packages)),
+        chosen.warnings,
         absence=f"there is no wheel and no sdist in {context.workspace.shown(source.folder)}",
     )
+
+
+class _Chosen:
+    """Packages, each with its path, its relative path and its family; and what is left out."""
+
+    def __init__(self, *, family: str, has_families: bool) -> None:
+        """`family`: that of all packages; else folders are families', if the layout `has_families`."""
+        self.files: list[tuple[Path, str, str]] = []
+        self.skipped: list[SkippedFile] = []
+        self._family = family
+        self._has_families = has_families and not family
+        self._strays: dict[str, int] = {}
+
+    def choose(self, walked: WalkResult) -> None:
+        """Sort all files that were found."""
+        self.skipped += walked.skipped
+        for path, relative in walked.files:
+            folder, _, name = relative.rpartition("/")
+            if folder and not (self._has_families and is_family_name(folder)):
+                self._leave_stray(relative, folder)
+            elif is_package(name):
+                self.files.append((path, relative, folder or self._family))
+            else:
+                self.skipped.append(SkippedFile(relative, _why_no_package(name)))
+
+    def _leave_stray(self, relative: str, folder: str) -> None:
+        if not is_package(relative):
+            return
+        if self._has_families:
+            self._strays[folder] = self._strays.get(folder, 0) + 1
+            reason = "its folder is named like no GPU family"
+        else:
+            reason = "it lies in a sub-folder, and these packages are of one folder"
+        self.skipped.append(SkippedFile(relative, reason))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """One for each folder that is no family's and has packages."""
+        return tuple(
+            f"{count(number, 'package')} in the folder {quote(folder)} left out: it is named like no GPU family"
+            for folder, number in sorted(self._strays.items())
+        )
+
+
+def _why_no_package(name: str) -> str:
+    if name.endswith(_OTHER_SDISTS):
+        return "an sdist is a .tar.gz, nothing else is stored"
+    if name.lower().endswith((WHEEL_SUFFIX, SDIST_SUFFIX)):
+        return f"a package's name ends in {WHEEL_SUFFIX} or {SDIST_SUFFIX}, in small letters"
+    return "it is no wheel and no sdist"
+
+
+def _notices(packages: Iterable[Package]) -> tuple[str, ...]:
+    """What of packages' metadata the pages do not say; of many the first few."""
+    illegal = [package for package in packages if package.metadata.illegal_requires_python]
+    notices = [
+        f"the pages do not say the Requires-Python of {package.relative}, with which pip could not compare: "
+        f"{quote(package.metadata.illegal_requires_python)}"
+        for package in illegal[:_SHOWN_NOTICES]
+    ]
+    more = len(illegal) - _SHOWN_NOTICES
+    return (*notices, *([f"the same of {count(more, 'more package')}"] if more > 0 else []))
 
 
 def _dist_of(source: SourceFolder) -> SourceFolder:
@@ -158,24 +235,28 @@ def _inspected(
 ) -> tuple[Package, ...]:
     """Each package with what it says of itself. Raises one error for all that are not what they should be."""
     packages: list[Package] = []
-    faults: list[InputError | IntegrityError | LocalFileError] = []
+    faults: list[OutputsError] = []
     for path, relative, family in chosen:
         try:
             name = parse_package_name(path.name)
             folder = root.python_packages(family) if family else base
             metadata = read_package(path, name, cancel=context.cancel)
             packages.append(Package(path, relative, family, name, folder.child(name.file_name), metadata))
-        except IllegalLocationError as error:
-            remedy = f"Rename the folder {quote(family)}, or exclude it."
-            faults.append(InputError(f"{quote(relative)} cannot be stored", why=error.what, remedy=remedy))
-        except (InputError, IntegrityError, LocalFileError) as error:
+        except InputError as error:
+            faults.append(
+                reworded(error, f"{quote(relative)} is not a package's file name", why=error.why, remedy=error.remedy)
+            )
+        except IntegrityError as error:
+            what = f"{relative.removesuffix(path.name)}{error.what}"  # which begins with the file's name
+            faults.append(reworded(error, what, why=error.why, remedy=error.remedy))
+        except LocalFileError as error:
             faults.append(error)
     if faults:
         raise _summed_up(faults)
     return tuple(sorted(packages, key=lambda package: (package.family, package.name)))
 
 
-def _summed_up(faults: list[InputError | IntegrityError | LocalFileError]) -> OutputsError:
+def _summed_up(faults: list[OutputsError]) -> OutputsError:
     """The only fault, or an error of the first one's kind that names the first few. Nothing was stored."""
     first = faults[0]
     if len(faults) == 1:

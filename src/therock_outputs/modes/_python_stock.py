@@ -14,16 +14,17 @@ from therock_outputs.report import in_one_line
 from therock_outputs.simple_pages import PackageEntry, sha256_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
+    from _therock_utils._transfer_types import ListedObject
     from _therock_utils.storage_location import StorageLocation
     from therock_outputs.modes._upload import Uploader
 
 FindLinks = Literal["write", "refresh", "none"]
 """Whether the page for --find-links is written, written where there is one, or left to others."""
 
-Sizes = dict["StorageLocation", int]
+Listing = dict["StorageLocation", "ListedObject"]
 Entries = dict["StorageLocation", PackageEntry]
 
 _READ_AT_ONCE: Final = 64
@@ -66,21 +67,26 @@ class OwnPackages:
 
 
 class PackageStock:
-    """Lists what lies below `base`, and asks about packages that nothing is known of. Memory: about 1 KB a package."""
+    """Lists what lies below `base`, and knows what is said of packages. Memory: about 1 KB a package.
+
+    A statement counts only for the very object that it was made of: another job may have replaced that by one of the
+    same size, and ended before it wrote its pages.
+    """
 
     def __init__(self, uploader: Uploader, base: StorageLocation, own: OwnPackages) -> None:
         self._uploader = uploader
         self._base = base
         self._own = own
-        self._looked_up: dict[tuple[StorageLocation, int], PackageEntry] = {}
+        self._own_versions: dict[StorageLocation, str] = {}
+        self._known: dict[tuple[StorageLocation, str], PackageEntry] = {}
 
-    def list_all(self) -> Sizes | None:
-        """Sizes of packages, metadata files and simple pages below `base`; None, with a notice, where it is refused."""
+    def list_all(self) -> Listing | None:
+        """The packages, metadata files and simple pages below `base`; None, with a notice, where it is refused."""
         if self._uploader.context.settings.dry_run:
             return None
         try:
-            return {
-                listed.location: listed.size_bytes
+            listing = {
+                listed.location: listed
                 for listed in self._uploader.backend.list_objects(self._base, cancel=self._uploader.context.cancel)
                 if _matters(listed.location)
             }
@@ -90,65 +96,98 @@ class PackageStock:
             )
             self._uploader.result += UploadResult(notices=(notice,))
             return None
+        for at, entry in self._own.entries.items():
+            # The first that is seen is this run's; a later one of the same size is another job's.
+            if at in listing and listing[at].size_bytes == entry.size_bytes:
+                self._own_versions.setdefault(at, _version_of(listing[at]))
+        return listing
 
-    def entries(self, repository: Repository, sizes: Sizes | None, known: Entries) -> list[PackageEntry]:
-        """What the repository holds; where it cannot be listed, what is known of it."""
+    def learn(self, entries: Entries) -> None:
+        """Note what a document says of packages."""
+        for at, entry in entries.items():
+            key = (at, entry.object_version)
+            if entry.object_version and not (key in self._known and self._known[key].sha256):
+                self._known[key] = entry
+
+    def entries(self, repository: Repository, listing: Listing) -> list[PackageEntry]:
+        """What the repository holds."""
         found: dict[str, PackageEntry] = {}
-        if sizes is None:
-            sizes = {at: entry.size_bytes for at, entry in (known | dict(self._own.entries)).items()}
-            metadata_there = None
-        else:
-            metadata_there = sizes
-        for at, size_bytes in sizes.items():
+        for at, listed in listing.items():
             is_generic = at.parent == repository.generic
-            if not (is_generic or at.parent == repository.folder) or at in self._own.unsound:
-                continue
-            entry = self._entry(at, size_bytes, known)
-            if entry is None or (is_generic and entry.file_name in found and not found[entry.file_name].is_generic):
-                continue
-            if metadata_there is not None and _metadata_of(at) not in metadata_there:
-                entry = dataclasses.replace(entry, metadata_sha256="")
-            found[entry.file_name] = dataclasses.replace(entry, is_generic=is_generic)
+            if self._is_of(repository, at) and not (is_generic and at.name in found):
+                entry = self._entry(listed)
+                if entry is not None:
+                    metadata_sha256 = entry.metadata_sha256 if _metadata_of(at) in listing else ""
+                    found[at.name] = dataclasses.replace(entry, is_generic=is_generic, metadata_sha256=metadata_sha256)
         return sorted(found.values())
 
-    def _entry(self, at: StorageLocation, size_bytes: int, known: Entries) -> PackageEntry | None:
-        for entry in (self._own.entries.get(at), known.get(at), self._looked_up.get((at, size_bytes))):
-            if entry is not None and entry.size_bytes == size_bytes:
-                return entry
-        return None
+    def said_entries(self, repository: Repository, said: Entries) -> list[PackageEntry]:
+        """What it holds for all that documents say and this run knows, where nothing can be listed."""
+        found: dict[str, PackageEntry] = {}
+        for at, entry in (said | dict(self._own.entries)).items():
+            is_generic = at.parent == repository.generic
+            if self._is_of(repository, at) and not (is_generic and at.name in found and not found[at.name].is_generic):
+                found[at.name] = dataclasses.replace(entry, is_generic=is_generic)
+        return sorted(found.values())
 
-    def look_up(self, repositories: Iterable[Repository], sizes: Sizes | None, known: Entries) -> None:
+    def _is_of(self, repository: Repository, at: StorageLocation) -> bool:
+        return at.parent in {repository.folder, repository.generic} and at not in self._own.unsound
+
+    def _entry(self, listed: ListedObject) -> PackageEntry | None:
+        """What is known of the object that is listed."""
+        at, version = listed.location, _version_of(listed)
+        own = self._own.entries.get(at)
+        if own is not None and self._own_versions.get(at) == version:
+            return dataclasses.replace(own, object_version=version)
+        known = self._known.get((at, version))
+        return known if known is not None and known.size_bytes == listed.size_bytes else None
+
+    def look_up(self, repositories: Iterable[Repository], listing: Listing) -> None:
         """Ask the service about packages of which nothing is known but name and size: once in a run."""
         folders = {folder for one in repositories for folder in (one.folder, one.generic)}
         unknown = [
-            at
-            for at, size_bytes in (sizes or {}).items()
-            if at.parent in folders and package_name(at.name) and self._entry(at, size_bytes, known) is None
+            listed
+            for at, listed in listing.items()
+            if at.parent in folders and package_name(at.name) and self._entry(listed) is None
         ]
-        if not unknown or sizes is None:
+        if not unknown:
             return
         backend, cancel = self._uploader.backend, self._uploader.context.cancel
-        facts = backend.describe(unknown, cancel=cancel)
-        digests = {
-            at: fact.sha256
-            for at, fact in zip(unknown, facts, strict=True)
-            if isinstance(fact, ObjectFacts) and fact.size_bytes == sizes[at]
-        }
-        wheels = [at for at in unknown if _metadata_of(at) in sizes]
-        metadata: dict[StorageLocation, bytes] = {}
-        for start in range(0, len(wheels), _READ_AT_ONCE):
-            chunk = wheels[start : start + _READ_AT_ONCE]
-            answers = backend.read_all_small([_metadata_of(at) for at in chunk], cancel=cancel)
-            metadata |= {at: a.data for at, a in zip(chunk, answers, strict=True) if isinstance(a, StoredBytes)}
-        for at in unknown:
-            data = metadata.get(at)
-            self._looked_up[at, sizes[at]] = PackageEntry(
+        facts = backend.describe([listed.location for listed in unknown], cancel=cancel)
+        metadata = self._read_metadata([listed for listed in unknown if _has_metadata(listed, listing)])
+        for listed, fact in zip(unknown, facts, strict=True):
+            at, version = listed.location, _version_of(listed)
+            is_known = isinstance(fact, ObjectFacts) and fact.size_bytes == listed.size_bytes
+            found = metadata_of(metadata.get(at, b""))
+            self._known[at, version] = PackageEntry(
                 at.name,
-                sizes[at],
-                digests.get(at, ""),
-                metadata_of(data).requires_python if data is not None else "",
-                sha256_of(data) if data is not None else "",
+                listed.size_bytes,
+                fact.sha256 if isinstance(fact, ObjectFacts) and is_known else "",
+                found.requires_python,
+                sha256_of(found.data) if found.data else "",
+                object_version=version if is_known else "",  # else another job asks again
             )
+
+    def _read_metadata(self, wheels: Sequence[ListedObject]) -> dict[StorageLocation, bytes]:
+        """The metadata files of these, by the wheel's place; those that cannot be read are left out."""
+        backend, cancel = self._uploader.backend, self._uploader.context.cancel
+        found: dict[StorageLocation, bytes] = {}
+        for start in range(0, len(wheels), _READ_AT_ONCE):
+            places = [listed.location for listed in wheels[start : start + _READ_AT_ONCE]]
+            answers = backend.read_all_small([_metadata_of(at) for at in places], cancel=cancel)
+            found |= {at: one.data for at, one in zip(places, answers, strict=True) if isinstance(one, StoredBytes)}
+        return found
+
+
+def _version_of(listed: ListedObject) -> str:
+    """What names this version of the object: its etag; its time in a folder, where there is none."""
+    return listed.etag or listed.modified.isoformat()
+
+
+def _has_metadata(listed: ListedObject, listing: Listing) -> bool:
+    """Whether it has a metadata file that was stored after it: an older one is that of what lay there before."""
+    metadata = listing.get(_metadata_of(listed.location))
+    return metadata is not None and metadata.modified >= listed.modified
 
 
 def _matters(at: StorageLocation) -> bool:

@@ -2,8 +2,9 @@
 
 A round reads the commit, what it names, and then the pool; it composes metadata of all that should be named, and
 replaces the commit only where it still is the one that was read. So jobs that publish at once all end up in it, and
-what a crash left in the pool is named by the next job. Memory: the metadata of the whole repository as parsed packages,
-and one metadata file; package files are streamed.
+what a crash left in the pool is named by the next job. Every file's name is reserved for its bytes by now, so nothing
+in the pool is ever replaced. Memory: the metadata of the whole repository as parsed packages, and one metadata file;
+package files are streamed.
 """
 
 from __future__ import annotations
@@ -25,16 +26,17 @@ from _therock_utils._transfer_types import (
     UploadResult,
 )
 from therock_outputs.modes._documents import Write, unchanged
-from therock_outputs.modes._repository_files import named_beside, skipped, stored_sha256
+from therock_outputs.modes._repository_files import skipped
 from therock_outputs.modes._repository_state import StateReader
-from therock_outputs.package_repository import PoolFile, merge, name_beside, with_found
-from therock_outputs.report import in_one_line
+from therock_outputs.modes._repository_unnamed import UnnamedFiles
+from therock_outputs.package_repository import merge, with_found
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from _therock_utils.storage_location import StorageLocation
     from therock_outputs.modes._repository_files import OwnFile
+    from therock_outputs.modes._repository_names import NameRecords
     from therock_outputs.modes._repository_state import State
     from therock_outputs.modes._upload import Uploader
     from therock_outputs.package_repository import Metadata, MetadataFile, Package, RepositoryKind
@@ -48,23 +50,31 @@ _T = TypeVar("_T")
 class Publisher:
     """Stores this job's files and makes the metadata name them. `scratch` is a folder for temporary files."""
 
-    def __init__(self, uploader: Uploader, kind: RepositoryKind, scratch: Path, *, label: str) -> None:
+    def __init__(
+        self, uploader: Uploader, kind: RepositoryKind, names: NameRecords, scratch: Path, *, label: str
+    ) -> None:
         """`label` says whose repository it is."""
         self._uploader = uploader
         self._context = uploader.context
         self._kind = kind
+        self._names = names
         self._scratch = scratch
         self._label = label
-        self._looked_into: dict[PoolFile, Package | None] = {}
+        self._unnamed = UnnamedFiles(self._context.say)
         self._told: set[str] = set()
 
     def run(self, files: Sequence[OwnFile]) -> None:
-        """Store the files and publish. Never raises: what went wrong is a failed item, of a file or of the commit."""
+        """Store the files, under the names that are reserved for them, and publish.
+
+        With no files it sees to it that what is stored is offered. Never raises: what went wrong is a failed item, of a
+        file or of the commit.
+        """
         own = self._store(files)
         try:
             if self._context.settings.dry_run:
-                self._show(own)
-            elif own:
+                if own:
+                    self._show(own)
+            elif own or not files:
                 self._publish(own)
         except OutputsError as error:
             self._uploader.add_failed([_failed(self._kind.commit, error)])
@@ -122,19 +132,21 @@ class Publisher:
         Raises ConflictError where another job was faster.
         """
         self._context.cancel.check()
-        reader = StateReader(self._uploader.backend, self._kind, self._context.cancel)
+        reader = StateReader(self._uploader.backend, self._kind, self._names, self._context.cancel)
         with self._folder() as folder:
             state = reader.read(folder)
             if state.damage:
                 self._warn(f"the repository's metadata were made again of the packages that are stored: {state.damage}")
-            added = self._settle(own, state)
-            merged = merge(state.packages, [file.package for file in own], (*state.pool, *added))
+            self._warn_of(state.doubted, "entry", "entries")
+            self._settle(own, state)
+            merged = merge(state.packages, [file.package for file in own], state.pool)
             for package in merged.missing:
                 own[:] = [file for file in own if file.package != package]
                 self._uploader.add_failed([_failed(self._kind.pool.child(package.file_name), _replaced(package))])
             if merged.gone:
                 self._warn(f"the metadata named what is not stored any more: {_some(merged.gone)}")
-            packages = with_found(merged.packages, self._found(reader, merged.unnamed, folder))
+            packages = with_found(merged.packages, self._unnamed.found(reader, merged.unnamed, folder))
+            self._warn_of(self._unnamed.unsound, "file", "files")
         if not packages and state.commit is None:
             return None
         return self._commit(state, packages)
@@ -191,62 +203,26 @@ class Publisher:
             stored = backend.replace(file.location, write.data, write.content_type, etag=etag, cancel=cancel)
             self._uploader.add_stored(stored)
 
-    def _settle(self, own: list[OwnFile], state: State) -> list[PoolFile]:
-        """Deal with those of `own` that another job stored under the same name, with other bytes, at the same time.
+    def _settle(self, own: list[OwnFile], state: State) -> None:
+        """Deal with those of `own` of which another job published another build since they got their names.
 
-        Whoever commits second comes here. The file has the bytes of whoever wrote last: the metadata must name those,
-        and the other package, if it is to be offered, needs a name of its own. Returns what it added to the pool.
-        Raises OutputsErrors.
+        Such a file is stored, under a name of its own; this is about which of the two is offered.
         """
-        moved: list[OwnFile] = []
-        named = {package.file_name: package for package in state.packages}
+        offered = {package.identity: package for package in state.packages}
         for file in tuple(own):
-            other = named.get(file.package.file_name)
-            if other is None or other.sha256 == file.package.sha256:
+            other = offered.get(file.package.identity)
+            if other is None or other.sha256 in {file.package.sha256, file.replaces}:
                 continue
-            location = self._kind.pool.child(file.package.file_name)
-            stored = stored_sha256(self._uploader.backend, location, self._context.cancel, reads=True)
-            if stored == file.package.sha256:
-                self._warn(f"{location.name} was also stored by another job, whose bytes were replaced by this job's")
-                continue
-            own.remove(file)
             match self._context.settings.on_conflict:
                 case "overwrite":
-                    moved += self._stored_beside(file)
+                    name = file.package.file_name
+                    self._warn(f"another job published {other.file_name} meanwhile: the repository now offers {name}")
                 case "skip":
-                    self._uploader.result += UploadResult(conflicts=(skipped(self._kind, file),))
+                    own.remove(file)
+                    self._uploader.result += UploadResult(conflicts=(skipped(self._kind, other),))
                 case "error":
-                    self._uploader.add_failed([_failed(location, _replaced(file.package))])
-        own += moved
-        now = datetime.datetime.now(datetime.UTC)
-        return [PoolFile(file.package.file_name, file.package.size_bytes, now) for file in moved]
-
-    def _stored_beside(self, file: OwnFile) -> list[OwnFile]:
-        """The file, stored under a name of its own; nothing where that failed."""
-        moved = file.renamed(name_beside(file.package.file_name, file.package.sha256, self._kind.extension))
-        self._warn(named_beside(file.package, moved.package))
-        return self._store([moved])
-
-    def _found(
-        self, reader: StateReader, unnamed: Iterable[tuple[PoolFile, ...]], folder: Path
-    ) -> Iterator[tuple[PoolFile, Package]]:
-        """Of each group the first file that is a sound package. Raises OutputsErrors where one cannot be fetched."""
-        for group in unnamed:
-            for file in group:
-                package = self._look_into(reader, file, folder)
-                if package is not None:
-                    yield file, package
-                    break
-
-    def _look_into(self, reader: StateReader, file: PoolFile, folder: Path) -> Package | None:
-        if file not in self._looked_into:
-            self._context.say(f"reading {file.name}, which the repository has and its metadata do not name")
-            try:
-                self._looked_into[file] = reader.look_into(file, folder)
-            except IntegrityError as error:
-                self._warn(f"{file.name} in the repository is left out of its metadata: {in_one_line(error)}")
-                self._looked_into[file] = None
-        return self._looked_into[file]
+                    own.remove(file)
+                    self._uploader.add_failed([_failed(self._kind.pool.child(file.package.file_name), _beaten(other))])
 
     @contextlib.contextmanager
     def _folder(self) -> Iterator[Path]:
@@ -256,6 +232,14 @@ class Publisher:
             raise local_file_error(self._scratch, "written", error) from error
         with folder as path:
             yield Path(path)
+
+    def _warn_of(self, texts: Sequence[str], one: str, several: str) -> None:
+        """Tell the first few, and how many there are."""
+        for text in texts[:_SHOWN]:
+            self._warn(text)
+        more = len(texts) - _SHOWN
+        if more > 0:
+            self._warn(f"the same is so of {more:,} more {one if more == 1 else several} of the repository")
 
     def _warn(self, text: str) -> None:
         """Tell it once, however many rounds there are."""
@@ -271,8 +255,16 @@ def _failed(location: StorageLocation, error: OutputsError) -> FailedItem:
 def _replaced(package: Package) -> ConflictError:
     return ConflictError(
         f"{package.file_name} is stored, but not with this job's bytes",
-        why="another job stored it at the same time, or it was removed",
+        why="it was removed, or replaced by something that reserves no names",
         remedy="Run this again, or give the package another version.",
+    )
+
+
+def _beaten(other: Package) -> ConflictError:
+    return ConflictError(
+        f"another job published another build of this version meanwhile, {other.file_name}",
+        why="it stays the one that the repository offers",
+        remedy="Give the package another version, or choose on_conflict: overwrite or skip.",
     )
 
 

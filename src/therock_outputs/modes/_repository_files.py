@@ -1,4 +1,7 @@
-"""This job's package files: inspected, and each given its name in the pool, before anything is stored."""
+"""This job's package files: inspected, and each given its name in the pool, before anything is stored.
+
+A name is given where it is reserved for the file's bytes (NameRecords), and the pool has no others under it.
+"""
 
 from __future__ import annotations
 
@@ -13,24 +16,28 @@ from _therock_utils.content_types import infer_content_type
 from therock_outputs.package_repository import identity_twice, name_beside
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from _therock_utils._cancel import CancelToken
-    from _therock_utils._transfer_types import OnConflict, Verified
-    from _therock_utils.storage_backend import StorageBackend
+    from _therock_utils._transfer_types import ObjectFacts, OnConflict, Verified
     from _therock_utils.storage_location import StorageLocation
     from therock_outputs.context import Context
+    from therock_outputs.modes._repository_names import NameRecords
+    from therock_outputs.modes._repository_state import State
     from therock_outputs.package_repository import Package, RepositoryKind
 
 
 @dataclass(frozen=True, slots=True)
 class OwnFile:
-    """One package file of this job. `stored` is what is stored of it already: the same bytes, not to be sent again."""
+    """One package file of this job. `stored` is what is stored of it already: the same bytes, not to be sent again.
+
+    `replaces` is the SHA-256 in hex of the other build of this package that the metadata named when it got its name.
+    """
 
     path: Path
     package: Package
     stored: StoredObject | None = None
+    replaces: str = ""
 
     def item(self, pool: StorageLocation) -> UploadItem:
         """It, as something to store."""
@@ -51,12 +58,17 @@ class Inspected:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The files and their names in the pool; and what is told about those whose own name other bytes have."""
+    """The files and their names in the pool; and what is told about those of which the repository has other builds."""
 
     files: tuple[OwnFile, ...] = ()
     failed: tuple[FailedItem, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    @property
+    def has_skipped(self) -> bool:
+        """Whether a file was left out because what is stored stays."""
+        return any(conflict.action == "skipped" for conflict in self.conflicts)
 
 
 def inspect_files(context: Context, kind: RepositoryKind, paths: Iterable[Path]) -> Inspected:
@@ -85,118 +97,180 @@ def inspect_files(context: Context, kind: RepositoryKind, paths: Iterable[Path])
 
 
 def place_files(
-    context: Context,
-    kind: RepositoryKind,
-    files: Sequence[OwnFile],
-    *,
-    named: Mapping[str, Package],
-    sizes: Mapping[str, int],
+    context: Context, kind: RepositoryKind, files: Sequence[OwnFile], *, state: State, names: NameRecords
 ) -> Placed:
-    """Give each file its name in the pool, where `sizes` are those of the files that are there, by name.
+    """Give each file its name in the pool, and reserve it, but in a dry run.
 
-    `named` are packages that the metadata name, by file name: their SHA-256 is believed where the service keeps none. A
-    file that the pool has is never replaced: the new one gets a name of its own, is left out, or all are refused, as
-    `on_conflict` has it. Raises OutputsErrors where it cannot be found out what the pool has.
+    A file conflicts where its name stands for other bytes, or the metadata name another build of its package. As
+    `on_conflict` has it all are then refused, the file is left out, or it is to be named instead, in the first case
+    under a name of its own: nothing in the pool is ever replaced. Raises OutputsErrors where it cannot be found out
+    what the pool has, and where names cannot be reserved.
     """
-    look = _Look(context, kind, named, sizes)
-    placed: list[OwnFile] = []
-    others: list[OwnFile] = []
-    for file in files:
-        stored = look.same(file)
-        if file.package.file_name not in sizes or stored is not None:
-            placed.append(dataclasses.replace(file, stored=stored))
-        else:
-            others.append(file)
-    on_conflict: OnConflict = context.settings.on_conflict
-    if others and on_conflict == "error":
-        return _refused(kind, files, others)
-    if on_conflict == "skip":
-        return Placed(tuple(placed), conflicts=tuple(skipped(kind, file) for file in others))
-    failed, warnings = [], []
-    for file in others:
-        moved = file.renamed(name_beside(file.package.file_name, file.package.sha256, kind.extension))
-        stored = look.same(moved)
-        if moved.package.file_name in sizes and stored is None:
-            failed.append(FailedItem(file.path.name, moved.item(kind.pool).destination, name_is_taken(moved.package)))
-        else:
-            placed.append(dataclasses.replace(moved, stored=stored))
-            warnings.append(named_beside(file.package, moved.package))
-    return Placed(tuple(placed), tuple(failed), warnings=tuple(warnings))
+    return _Placing(context, kind, state, names).place(files)
 
 
-def stored_sha256(backend: StorageBackend, location: StorageLocation, cancel: CancelToken, *, reads: bool) -> str:
-    """Hex digest of what is stored: as the service keeps it, else "" or by reading every byte. "" where nothing is.
-
-    Raises OutputsErrors where it cannot be found out.
-    """
-    (facts,) = backend.describe([location], cancel=cancel)
-    if reads and facts is not None and not isinstance(facts, OutputsError) and not facts.sha256:
-        (facts,) = backend.describe([location], reads=True, cancel=cancel)
-    if isinstance(facts, OutputsError):
-        raise facts
-    return facts.sha256 if facts is not None else ""
+def skipped(kind: RepositoryKind, stays: Package) -> Conflict:
+    """What is told of a file that is left out, because the repository's own, `stays`, is kept."""
+    return Conflict(kind.pool.child(stays.file_name), "different", "", "skipped")
 
 
-def skipped(kind: RepositoryKind, file: OwnFile) -> Conflict:
-    """What is told of a file that is left out, because the pool's own stays."""
-    return Conflict(kind.pool.child(file.package.file_name), "different", "", "skipped")
+class _Placing:
+    """`_stored` has what the pool has of the files that were compared, by file name and SHA-256."""
 
-
-def named_beside(package: Package, moved: Package) -> str:
-    """What is told of a package that got a name of its own."""
-    return (
-        f"{package.file_name} lay in the repository with other bytes: it stays for those who know it, and the "
-        f"repository now offers {moved.file_name} instead"
-    )
-
-
-def name_is_taken(package: Package) -> ConflictError:
-    """The error for a file of which even the name made of its digest is taken."""
-    return ConflictError(
-        f"{package.file_name} lies in the repository with other bytes than its name says",
-        remedy="Find out who wrote it, and remove it.",
-    )
-
-
-def _refused(kind: RepositoryKind, files: Sequence[OwnFile], others: Sequence[OwnFile]) -> Placed:
-    error = ConflictError(
-        f"no package was stored, because {len(others)} of {len(files)} lie in the repository with other bytes",
-        why=f"the first is {quote(others[0].package.file_name)}",
-        remedy="Give the packages another version, or choose on_conflict: overwrite or skip.",
-    )
-    return Placed(
-        failed=tuple(FailedItem(file.path.name, file.item(kind.pool).destination, error) for file in files),
-        conflicts=tuple(dataclasses.replace(skipped(kind, file), action="refused") for file in others),
-    )
-
-
-class _Look:
-    """Finds out whether the pool has a file's bytes under its name."""
-
-    def __init__(
-        self,
-        context: Context,
-        kind: RepositoryKind,
-        named: Mapping[str, Package],
-        sizes: Mapping[str, int],
-    ) -> None:
-        self._kind = kind
-        self._named = named
-        self._sizes = sizes
+    def __init__(self, context: Context, kind: RepositoryKind, state: State, names: NameRecords) -> None:
         self._context = context
+        self._kind = kind
+        self._names = names
+        self._named = {package.file_name: package for package in state.packages}
+        self._offered = {package.identity: package for package in state.packages}
+        self._sizes = {file.name: file.size_bytes for file in state.pool}
+        self._recorded: dict[str, str] = {}
+        self._stored: dict[tuple[str, str], StoredObject] = {}
 
-    def same(self, file: OwnFile) -> StoredObject | None:
-        """The object of these bytes under this file's name; None where there is none."""
-        package, location = file.package, file.item(self._kind.pool).destination
-        if self._sizes.get(package.file_name) != package.size_bytes:
+    def place(self, files: Sequence[OwnFile]) -> Placed:
+        on_conflict: OnConflict = self._context.settings.on_conflict
+        self._compare([variant for file in files for variant in (file, *self._as_offered(file))])
+        placed: list[OwnFile] = []
+        others: list[OwnFile] = []
+        for file in files:
+            at = next(filter(None, map(self._at_home, self._as_offered(file))), None) or self._at_home(file)
+            if at is None or (at.replaces and on_conflict != "overwrite"):
+                others.append(file)
+            else:
+                placed.append(at)
+        if on_conflict == "error" and others:
+            return self._refused(files, others)
+        lost = self._reserve(placed)
+        others += lost
+        placed = [file for file in placed if file not in lost]
+        if on_conflict == "error" and others:
+            return self._refused(files, others)
+        if on_conflict == "skip":
+            return Placed(tuple(placed), conflicts=tuple(self._skipped(file) for file in others))
+        return self._with_moved(placed, others)
+
+    def _with_moved(self, placed: list[OwnFile], others: Sequence[OwnFile]) -> Placed:
+        """The files that have a name, and the others under names of their own."""
+        self._compare([self._beside(file) for file in others])
+        warnings = [self._instead(file) for file in placed if file.replaces]
+        moved = [(file, self._at_home(self._beside(file))) for file in others]
+        lost = self._reserve([at for _, at in moved if at is not None])
+        failed = []
+        for file, at in moved:
+            if at is None or at in lost:
+                item = self._beside(file).item(self._kind.pool)
+                failed.append(FailedItem(file.path.name, item.destination, _name_is_taken(item.destination.name)))
+            else:
+                placed.append(at)
+                warnings.append(self._instead(at, file.package.file_name))
+        return Placed(tuple(placed), tuple(failed), warnings=tuple(warnings))
+
+    def _as_offered(self, file: OwnFile) -> tuple[OwnFile, ...]:
+        """The file under the name under which the metadata offer this very build; () where they do not."""
+        offered = self._offered.get(file.package.identity)
+        if offered is None or offered.sha256 != file.package.sha256 or offered.file_name == file.package.file_name:
+            return ()
+        return (file.renamed(offered.file_name),) if offered.file_name in self._sizes else ()
+
+    def _beside(self, file: OwnFile) -> OwnFile:
+        return file.renamed(name_beside(file.package.file_name, file.package.sha256, self._kind.extension))
+
+    def _at_home(self, file: OwnFile) -> OwnFile | None:
+        """The file, where its name does not stand for other bytes."""
+        name, sha256 = file.package.file_name, file.package.sha256
+        stored = self._stored.get((name, sha256))
+        if self._recorded.get(name, sha256) != sha256 or (name in self._sizes and stored is None):
             return None
-        named = self._named.get(package.file_name)
-        is_named = named is not None and (named.sha256, named.size_bytes) == (package.sha256, package.size_bytes)
-        sha256 = stored_sha256(self._context.open_backend(), location, self._context.cancel, reads=not is_named)
-        verified: Verified = "sha256-single" if sha256 else "size-only"
-        if (sha256 or package.sha256) != package.sha256:
-            return None
+        offered = self._offered.get(file.package.identity)
+        replaces = offered.sha256 if offered is not None and offered.sha256 != sha256 else ""
+        return dataclasses.replace(file, stored=stored, replaces=replaces)
+
+    def _reserve(self, files: Sequence[OwnFile]) -> list[OwnFile]:
+        """Reserve their names; those of which another job's other bytes have it by now."""
+        if self._context.settings.dry_run:
+            return []
+        lost = self._names.reserve({file.package.file_name: file.package.sha256 for file in files})
+        return [file for file in files if file.package.file_name in lost]
+
+    def _compare(self, files: Sequence[OwnFile]) -> None:
+        """Find out what each file's name stands for, and which of them the pool has."""
+        self._recorded |= self._names.digests(file.package.file_name for file in files)
+        alike = {file.package.file_name: file for file in files if self._has_size_of(file)}
+        found = self._described(alike.values(), reads=False)
+        unknown = [file for name, file in alike.items() if name in found and not self._digest(file, found[name])]
+        found |= self._described(unknown, reads=True)
+        for file in files:
+            package, facts = file.package, found.get(file.package.file_name)
+            if facts is not None and self._has_size_of(file) and self._digest(file, facts) == package.sha256:
+                self._stored[package.file_name, package.sha256] = self._as_stored(file, facts)
+
+    def _described(self, files: Iterable[OwnFile], *, reads: bool) -> dict[str, ObjectFacts]:
+        """What is stored under the files' names, by name."""
+        locations = [file.item(self._kind.pool).destination for file in files]
+        if not locations:
+            return {}
+        found: dict[str, ObjectFacts] = {}
+        backend, cancel = self._context.open_backend(), self._context.cancel
+        for facts in backend.describe(locations, reads=reads, cancel=cancel):
+            if isinstance(facts, OutputsError):
+                raise facts
+            if facts is not None:
+                found[facts.location.name] = facts
+        return found
+
+    def _has_size_of(self, file: OwnFile) -> bool:
+        return self._sizes.get(file.package.file_name) == file.package.size_bytes
+
+    def _digest(self, file: OwnFile, facts: ObjectFacts) -> str:
+        """What is stored, as the service keeps it; where it keeps none, the metadata are believed if they agree."""
+        named = self._named.get(file.package.file_name)
+        agrees = named is not None and named.sha256 == file.package.sha256
+        return facts.sha256 or (file.package.sha256 if agrees else "")
+
+    def _as_stored(self, file: OwnFile, fact: ObjectFacts) -> StoredObject:
+        verified: Verified = "sha256-single" if fact.sha256 else "size-only"
         if self._context.staging_dir is not None:
             verified = "local"
+        package = file.package
         content_type = infer_content_type(package.file_name)
-        return StoredObject(location, package.size_bytes, package.sha256, content_type, verified)
+        return StoredObject(fact.location, package.size_bytes, package.sha256, content_type, verified)
+
+    def _instead(self, file: OwnFile, own_name: str = "") -> str:
+        """What is told of a file that the metadata are to name instead of another; it was called `own_name`."""
+        if not own_name:
+            offered = self._offered[file.package.identity].file_name
+            before = f"the repository offered another build of this version, {offered}: it"
+        elif own_name in self._sizes:
+            before = f"{own_name} lay in the repository with other bytes: it"
+        else:
+            before = f"the name {own_name} is reserved for another job's bytes: that file"
+        return f"{before} stays for those who know it, and the repository now offers {file.package.file_name} instead"
+
+    def _skipped(self, file: OwnFile) -> Conflict:
+        return skipped(self._kind, self._offered.get(file.package.identity, file.package))
+
+    def _refused(self, files: Sequence[OwnFile], others: Sequence[OwnFile]) -> Placed:
+        first = others[0].package
+        offered = self._offered.get(first.identity, first)
+        why = f"the first is {quote(first.file_name)}"
+        if offered.sha256 != first.sha256 and offered.file_name != first.file_name:
+            why += f": the repository offers another build of this version, {offered.file_name}"
+        elif first.file_name not in self._sizes:
+            why += ", a name that is reserved for another job's bytes"
+        error = ConflictError(
+            f"no package was stored, because {len(others)} of {len(files)} lie in the repository with other bytes",
+            why=why,
+            remedy="Give the packages another version, or choose on_conflict: overwrite or skip.",
+        )
+        return Placed(
+            failed=tuple(FailedItem(file.path.name, file.item(self._kind.pool).destination, error) for file in files),
+            conflicts=tuple(dataclasses.replace(self._skipped(file), action="refused") for file in others),
+        )
+
+
+def _name_is_taken(name: str) -> ConflictError:
+    """The error for a file of which even the name made of its digest is taken."""
+    return ConflictError(
+        f"{name} lies in the repository with other bytes than its name says, or is reserved for others",
+        remedy="Find out who wrote it, and remove it.",
+    )

@@ -13,12 +13,14 @@ from therock_outputs.package_repository import Package, PoolFile
 from therock_outputs.report import in_one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from _therock_utils._cancel import CancelToken
+    from _therock_utils._transfer_types import FailedItem
     from _therock_utils.storage_backend import StorageBackend
     from _therock_utils.storage_location import StorageLocation
+    from therock_outputs.modes._repository_names import NameRecords
     from therock_outputs.package_repository import RepositoryKind
 
 
@@ -26,24 +28,27 @@ if TYPE_CHECKING:
 class State:
     """The commit, the packages that it names, the pool, and the sizes of what lies outside it, by location.
 
-    `damage` says why the metadata that the commit names cannot be used, or "": then `packages` is empty, and `sizes`,
-    too, because nothing of them can be relied on.
+    `doubted` says of each entry that is not among `packages` why it is not believed. `damage` says why the metadata
+    that the commit names cannot be used, or "": then `packages` is empty, and `sizes`, too, because nothing of them can
+    be relied on.
     """
 
     commit: StoredBytes | None
     packages: tuple[Package, ...]
     pool: tuple[PoolFile, ...]
     sizes: Mapping[StorageLocation, int]
+    doubted: tuple[str, ...] = ()
     damage: str = ""
 
 
 class StateReader:
-    """Reads the repository of one kind."""
+    """Reads the repository of one kind, whose entries are compared with the records of their file names."""
 
-    def __init__(self, backend: StorageBackend, kind: RepositoryKind, cancel: CancelToken) -> None:
+    def __init__(self, backend: StorageBackend, kind: RepositoryKind, names: NameRecords, cancel: CancelToken) -> None:
         """Nothing is read yet."""
         self._backend = backend
         self._kind = kind
+        self._names = names
         self._cancel = cancel
 
     def read(self, scratch: Path) -> State:
@@ -68,25 +73,44 @@ class StateReader:
         except BucketNotFoundError:
             raise
         except (IntegrityError, NotFoundError) as error:
-            return State(commit, (), tuple(pool), {}, in_one_line(error))
-        return State(commit, packages, tuple(pool), sizes)
+            return State(commit, (), tuple(pool), {}, damage=in_one_line(error))
+        faults = self._faults(packages)
+        believed = tuple(package for package, fault in zip(packages, faults, strict=True) if not fault)
+        return State(commit, believed, tuple(pool), sizes, tuple(fault for fault in faults if fault))
 
-    def look_into(self, file: PoolFile, scratch: Path) -> Package | None:
-        """Fetch a file of the pool and inspect it; None where it is gone.
+    def look_into(self, files: Sequence[PoolFile], scratch: Path) -> tuple[Package | IntegrityError | None, ...]:
+        """Fetch these files of the pool together and inspect them. None for one that is gone by now.
 
-        Raises IntegrityError where it is no sound package, and other OutputsErrors where it cannot be fetched.
+        IntegrityError for one that is no sound package. Raises other OutputsErrors where one cannot be fetched. Disk:
+        all of them at once.
         """
-        path = scratch / f"unnamed{self._kind.extension}"
+        items = [
+            DownloadItem(self._kind.pool.child(file.name), scratch / f"unnamed-{number}{self._kind.extension}")
+            for number, file in enumerate(files)
+        ]
         try:
-            self._fetch([DownloadItem(self._kind.pool.child(file.name), path)])
-            return self._kind.inspect(path, file_name=file.name, cancel=self._cancel)
-        except BucketNotFoundError:
-            raise
-        except NotFoundError:
-            return None
+            failed = {item.location: item for item in self._backend.download(items, cancel=self._cancel).failed}
+            return tuple(
+                self._inspected(item, file.name, failed.get(item.location))
+                for item, file in zip(items, files, strict=True)
+            )
         finally:
-            with contextlib.suppress(OSError):  # the whole folder goes in the end
-                path.unlink()
+            for item in items:
+                with contextlib.suppress(OSError):  # the whole folder goes in the end
+                    item.target.unlink()
+
+    def _inspected(self, item: DownloadItem, name: str, failed: FailedItem | None) -> Package | IntegrityError | None:
+        self._cancel.check()
+        if failed is not None and isinstance(failed.error, NotFoundError):
+            if isinstance(failed.error, BucketNotFoundError):
+                raise failed.error
+            return None
+        try:
+            if failed is not None:
+                raise failed.error
+            return self._kind.inspect(item.target, file_name=name, cancel=self._cancel)
+        except IntegrityError as error:
+            return error
 
     def _packages(self, commit: bytes, sizes: Mapping[StorageLocation, int], scratch: Path) -> tuple[Package, ...]:
         references = self._kind.referenced(commit)
@@ -98,11 +122,21 @@ class StateReader:
             DownloadItem(reference.location, scratch / f"{number}-{reference.location.name}", reference.sha256)
             for number, reference in enumerate(references)
         ]
-        self._fetch(items)
-        return self._kind.read({item.location: item.target for item in items}, cancel=self._cancel)
-
-    def _fetch(self, items: Iterable[DownloadItem]) -> None:
-        result = self._backend.download(list(items), cancel=self._cancel)
+        result = self._backend.download(items, cancel=self._cancel)
         if result.failed:
             self._cancel.check()
             raise result.failed[0].error
+        return self._kind.read({item.location: item.target for item in items}, cancel=self._cancel)
+
+    def _faults(self, packages: Sequence[Package]) -> tuple[str, ...]:
+        """Why each entry is not believed, or ""."""
+        digests = self._names.digests(package.file_name for package in packages)
+        return tuple(self._fault(package, digests.get(package.file_name, package.sha256)) for package in packages)
+
+    def _fault(self, package: Package, recorded: str) -> str:
+        fault = self._kind.entry_fault(package)
+        if fault:
+            return f"the metadata's entry of {package.file_name} cannot be used: {fault}"
+        if package.sha256 != recorded:
+            return f"the metadata's entry of {package.file_name} has another digest than its name is reserved for"
+        return ""

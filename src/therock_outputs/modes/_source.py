@@ -49,7 +49,8 @@ class SourceFolder:
                 return cls(folder)
         except (FileNotFoundError, NotADirectoryError):
             hint = workspace.hint(settings.path, folder)
-            return cls(folder, f"there is no {workspace.shown(folder)}" + (f". {hint}" if hint else ""))
+            kind = "file" if file_extensions and folder.name.lower().endswith(file_extensions) else "folder"
+            return cls(folder, f"there is no {kind} {workspace.shown(folder)}" + (f". {hint}" if hint else ""))
         except OSError as error:
             raise local_file_error(folder, "looked at", error) from error
         kind = kind_fault(found.st_mode)

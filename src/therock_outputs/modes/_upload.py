@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from _therock_utils._errors import CancelledError, OutputsError
 from _therock_utils._transfer_types import FailedItem, UploadResult
+from therock_outputs.modes._index_lists import refresh_lists
 from therock_outputs.modes._plan import missing_findings, report_parts
 from therock_outputs.modes.locate import subject_of
 from therock_outputs.render_outputs import render_document
@@ -120,6 +121,7 @@ def upload_in_steps(
         store(uploader)
     except OutputsError as error:
         uploader.give_up([item for part in parts for item in part.items], error)
+    refresh_lists(uploader)
     result = _relative_to(folder, uploader.result)
     warnings, missing = missing_findings(parts)
     cancelled = CancelledError(context.cancel.signal_number) if context.cancel.cancelled else None

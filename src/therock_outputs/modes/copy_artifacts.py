@@ -181,7 +181,7 @@ def _report(context: Context, source: RunTarget, chosen: Chosen, copied: Copied)
         parts=(part,),
         result=result,
         outputs={"artifacts": json.dumps(artifact_names(copied.sound)), "per_stage": json.dumps(per_stage)},
-        page=None if settings.dry_run else part.location,
+        page=None if settings.dry_run or part.is_folder else part.location,
         notices=(*dict.fromkeys((*target.notices, *source.notices)), *copied.notices),
         warnings=(*context.warnings, *copied.warnings, *conflict_warnings(result), *result.notices),
         error=cancelled or error_of(result, verb="copied"),
@@ -214,4 +214,17 @@ def _part(context: Context, source: RunTarget, chosen: Chosen, copied: Copied) -
     if by_server:
         note += "; the server makes this page"
     page = root.artifact_index() if by_server else None
-    return Part("Artifacts", state, number, result.total_bytes, page, note=note, by_server=by_server)
+    is_folder = bool(number) and bool(
+        context.settings.staging_dir
+    )  # it is told where they lie; mode index makes a page
+    location = root.root() if is_folder else page
+    return Part(
+        "Artifacts",
+        state,
+        number,
+        result.total_bytes,
+        location,
+        note=note,
+        by_server=by_server,
+        is_folder=is_folder,
+    )

@@ -29,7 +29,8 @@ OUTPUTS: Final[Mapping[str, str]] = {
     "artifact_index_url": "Page of the artifacts.",
     "python_url": "Folder of the Python packages.",
     "tarballs_url": "Folder of the install tarballs.",
-    "locations": "JSON: platform to output name to its s3_uri and url.",
+    "locations": "JSON: platform to output name (without _url) to its s3_uri and url; python_simple too, and for linux "
+    "{deb,rpm}_repository and {deb,rpm}_packaging_logs.",
 }
 
 _TITLES: Final = {
@@ -57,11 +58,11 @@ def run(context: Context) -> Report:
         **{name: location.https_url for name, location in first.items()},
         "locations": json.dumps(
             {
-                platform: {
+                root.platform: {
                     name.removesuffix("_url"): {"s3_uri": location.s3_uri, "url": location.https_url}
-                    for name, location in locations.items()
+                    for name, location in {**by_platform[root.platform], **_further(root, settings)}.items()
                 }
-                for platform, locations in by_platform.items()
+                for root in target.roots
             }
         ),
     }
@@ -112,6 +113,20 @@ def locations_of(root: WorkflowOutputRoot, settings: Settings) -> dict[str, Stor
         "artifact_index_url": root.artifact_index(),
         "python_url": root.python_packages(family),
         **common,
+    }
+
+
+def _further(root: WorkflowOutputRoot, settings: Settings) -> dict[str, StorageLocation]:
+    """Locations that are no outputs of their own; `{deb,rpm}_repository` is what a client is configured with."""
+    python = root.python_simple(settings.artifact_group if is_single_stage(settings) else settings.family)
+    if root.platform != "linux":
+        return {"python_simple": python}
+    return {
+        "python_simple": python,
+        "deb_repository": root.native_linux_packages("deb"),
+        "rpm_repository": root.native_linux_packages("rpm").child("x86_64"),
+        "deb_packaging_logs": root.native_linux_packages_log_index("deb"),
+        "rpm_packaging_logs": root.native_linux_packages_log_index("rpm"),
     }
 
 

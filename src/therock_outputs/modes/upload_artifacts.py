@@ -6,6 +6,7 @@ An archive that the build brings goes as it is. One artifact that fails costs on
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from _therock_utils._cancel import CancelToken
     from _therock_utils._errors import OutputsError
+    from _therock_utils.storage_location import StorageLocation
     from therock_outputs.context import Context
     from therock_outputs.modes._artifact_pipeline import Made
     from therock_outputs.report import Report
@@ -57,7 +59,7 @@ def run(context: Context) -> Report:
     if not settings.artifact_group and server_writes_pages(context, root):
         part = part.with_page(root.artifact_index(), by_server=True)
     storing = _Storing(context, plan)
-    return upload_in_steps(
+    report = upload_in_steps(
         context,
         folder.tree.folder,
         (part,),
@@ -68,6 +70,18 @@ def run(context: Context) -> Report:
         },
         subject=_subject(settings),
     )
+    return _with_folder(report, root.root()) if settings.staging_dir else report
+
+
+def _with_folder(report: Report, folder: StorageLocation) -> Report:
+    """The report with the folder in which the artifacts are staged, where its row has no page: mode index makes one."""
+    parts = tuple(
+        dataclasses.replace(part, location=folder, is_folder=True)
+        if part.file_count and part.location is None
+        else part
+        for part in report.parts
+    )
+    return dataclasses.replace(report, parts=parts)
 
 
 def _subject(settings: Settings) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import stat
 from typing import TYPE_CHECKING, Final
 
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from therock_outputs.report import Report
 
 OUTPUTS: Final[Mapping[str, str]] = {
-    "manifest_url": "The manifest; where several were stored, the page that lists them, else the first by name.",
+    "manifest_url": "The manifest. Where several were stored, no manifest but the folder's page that lists them; where "
+    "`index` is none, the first by name.",
 }
 
 _WHAT: Final = "Framework manifests"
@@ -63,6 +65,7 @@ def run(context: Context) -> Report:
     part = planned(_WHAT, root.manifest_dir(group), lambda: _plan(context, root, group, source))
     lone = part.items[0].destination if len(part.items) == 1 else None
     part = part.with_page(lone or page, by_server=by_server and lone is None)
+    part = dataclasses.replace(part, notices=(*part.notices, *_notices(context, part)))
 
     def store(uploader: Uploader) -> None:
         uploader.store(part.items)
@@ -113,6 +116,19 @@ def _plan(context: Context, root: WorkflowOutputRoot, group: str, source: Source
         absence=f"there is no {MANIFEST_PATTERN} in {shown} or {shown}/{_SUB_FOLDER}",
         if_missing=missing,
     )
+
+
+def _notices(context: Context, part: PlannedPart) -> Iterable[str]:
+    """What manifest_url is, where it is not the one manifest."""
+    number, settings = len(part.items), context.settings
+    if number <= 1:
+        return
+    verb = "would be" if settings.dry_run else "is"
+    if settings.index == "none":
+        first = quote(part.items[0].destination.name)
+        yield f"manifest_url {verb} the first of {number:,} manifests, {first}: no page lists them"
+    else:
+        yield f"manifest_url {verb} the folder's page, because there are {number:,} manifests; include picks one"
 
 
 def _walk(context: Context, source: SourceFolder, destination: StorageLocation) -> WalkResult:

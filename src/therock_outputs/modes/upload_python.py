@@ -30,14 +30,16 @@ if TYPE_CHECKING:
 
 OUTPUTS: Final[Mapping[str, str]] = {
     "package_find_links_url": (
-        "For pip's --find-links: the packages' page; with a folder a family, the URL to which /{family}/index.html is "
-        "added. Empty where none was stored."
+        "For pip's --find-links: the packages' page, also that of the family in input family; with folders of "
+        "families, the URL to which /{family}/index.html is added. Empty where there is none."
     ),
     "index_url": (
-        "For pip's --index-url: the simple repository, which ends in a slash; with a folder a family, the URL to which "
-        "/{family}/simple/ is added. Empty where there is none."
+        "For pip's --index-url: the simple repository, which ends in a slash, also that of the family in input family; "
+        "with folders of families, the URL to which /{family}/simple/ is added. Empty where there is none."
     ),
-    "kpack_split": "true where the packages are multi-arch and in no folder of a family.",
+    "kpack_split": (
+        "true where the packages are multi-arch and in no folder of a family, else false. Empty where none was stored."
+    ),
 }
 
 
@@ -67,6 +69,7 @@ class _Mode:
             plan.layout == "flat" and context.settings.index == "auto" and server_writes_pages(context, root)
         )
         self._repositories = self._make_repositories()
+        self._there: AbstractSet[StorageLocation] = frozenset()  # packages that lie there, stored or left as they were
 
     def _make_repositories(self) -> dict[str, Repository]:
         """Those that this run writes, by family; "" is the group's, or the run's where there are no families."""
@@ -104,9 +107,11 @@ class _Mode:
         """Store packages, then their metadata files, then the pages."""
         packages, settings = self.plan.packages, self._context.settings
         uploader.store([UploadItem(package.path, package.location) for package in packages])
+        stored = {item.location for item in uploader.result.stored}
+        left = {conflict.location for conflict in uploader.result.conflicts if conflict.action == "skipped"}
+        self._there = stored | left
         if settings.index == "none":
             return
-        stored = {item.location for item in uploader.result.stored}
         uploader.store(
             [
                 UploadItem(package.metadata.data, package.metadata_location)
@@ -140,32 +145,35 @@ class _Mode:
 
     def outputs(self, opens: AbstractSet[StorageLocation]) -> dict[str, str]:
         """The mode's outputs; what cannot be opened is empty."""
-        repositories = self._repositories.values()
-        in_families = self.plan.layout == "families"
+        repositories = tuple(self._repositories.values())
         has_page = any(self._opens(repository, opens) for repository in repositories)
         has_simple = any(_simple_page(repository) in opens for repository in repositories)
-        base = self.plan.base.https_url
-        (first,) = [base] if in_families else [repository.page.https_url for repository in repositories]
-        (simple,) = [base] if in_families else [f"{repository.simple.https_url}/" for repository in repositories]
+        if self.plan.layout == "families" and not self._context.settings.family:
+            page = simple = self.plan.base.https_url
+        else:
+            page = repositories[0].page.https_url if repositories else ""
+            simple = f"{repositories[0].simple.https_url}/" if repositories else ""
+        kpack_split = "true" if self.plan.layout == "flat" else "false"
         return {
-            "package_find_links_url": first if has_page else "",
+            "package_find_links_url": page if has_page else "",
             "index_url": simple if has_simple else "",
-            "kpack_split": "true" if self.plan.layout == "flat" else "false",
+            "kpack_split": kpack_split if self._there else "",
         }
 
     def _opens(self, repository: Repository, opens: AbstractSet[StorageLocation]) -> bool:
         """Whether the page for --find-links can be opened; the server makes it where packages are."""
-        own = any(package.location in opens for package in self.plan.packages)
-        return repository.page in opens or (self._by_server and own)
+        return repository.page in opens or (self._by_server and any(map(self._is_there, self.plan.packages)))
+
+    def _is_there(self, package: Package) -> bool:
+        """Whether it can be fetched: in a dry run nothing can."""
+        return package.location in self._there and not self._context.settings.dry_run
 
     def snippets(self, opens: AbstractSet[StorageLocation]) -> tuple[Snippet, ...]:
         """A command for each family, or the one of all."""
         found: list[Snippet] = []
         for family, repository in self._repositories.items():
             packages = [
-                package
-                for package in self.plan.packages
-                if package.location in opens and package.family in {family, ""}
+                package for package in self.plan.packages if self._is_there(package) and package.family in {family, ""}
             ]
             if packages and self._opens(repository, opens):
                 found.append(self._snippet(family, repository, packages))
@@ -175,10 +183,9 @@ class _Mode:
         staging_dir = self._context.staging_dir
         address = repository.page.https_url
         if staging_dir is not None:
-            local = repository.page.local_path(staging_dir)
-            address = self._context.workspace.shown(local.parent if self._by_server else local)
+            address = self._context.workspace.shown(repository.page.local_path(staging_dir))
         return pip_snippet(
-            f"Install the packages of {family}" if family else "Install the packages",
+            f"Install the packages of {family}:" if family else "Install the packages:",
             platform=self._root.platform,
             find_links=address,
             requirements=requirements_of((package.name, package.metadata) for package in packages),

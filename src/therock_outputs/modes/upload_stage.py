@@ -24,7 +24,8 @@ MANIFEST_STAGE: Final = "compiler-runtime"
 """The stage that uploads the run's manifest."""
 
 OUTPUTS: Final[Mapping[str, str]] = {
-    "log_url": "Page of the logs; the server makes it where `index` is not write. Empty where no log was stored.",
+    "log_url": "Page of the logs, made by the server where it makes pages and `index` is auto. Empty where no log was "
+    "stored.",
     "manifest_url": "The run's manifest; empty but for the stage that owns it.",
 }
 

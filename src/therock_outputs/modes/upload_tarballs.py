@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from _therock_utils._errors import InputError
+from _therock_utils._errors import InputError, IntegrityError, LocalFileError
 from _therock_utils._keys import quote
+from _therock_utils._source_file import SkipFileError, SourceFile
 from _therock_utils._transfer_types import UploadItem
 from therock_outputs.modes._build_tree import if_missing
 from therock_outputs.modes._pages import FolderPage, server_writes_pages, store_page
@@ -22,38 +23,53 @@ from therock_outputs.text_safety import count
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from collections.abc import Set as AbstractSet
+    from pathlib import Path
 
+    from _therock_utils._cancel import CancelToken
     from _therock_utils.storage_location import StorageLocation
     from _therock_utils.workflow_outputs import WorkflowOutputRoot
     from therock_outputs.context import Context
     from therock_outputs.report import Report
 
 OUTPUTS: Final[Mapping[str, str]] = {
-    "tarball_urls": "JSON: family or multiarch, with -tests behind it for a tarball of tests, to the tarball's URL.",
+    "tarball_urls": "JSON: family or multiarch, with -tests behind it for a tarball of tests, to the URL of the "
+    "tarball that is there: this step's, or with `on_conflict: skip` the one that was there before.",
 }
 
 _WHAT: Final = "Tarballs"
 _SHOWN_NAMES: Final = 10
 _SHOWN_SNIPPETS: Final = 3
+_GZIP_START: Final = b"\x1f\x8b"
+"""The first bytes of a gzip file (RFC 1952, section 2.3.1)."""
 
 
 def run(context: Context) -> Report:
-    """Store. Raises InputError for settings that this mode cannot use, and for names that are no tarball's."""
+    """Store.
+
+    Raises InputError for settings that this mode cannot use, and for names that are no tarball's; IntegrityError for
+    files that are no gzip. In these cases nothing is stored.
+    """
     root = single_root(context.target)
     source = SourceFolder.find(context)
     page = root.tarballs_index()
     by_server = context.settings.index == "auto" and server_writes_pages(context, root)
     part = planned(_WHAT, root.tarballs(), lambda: _plan(context, root, source)).with_page(page, by_server=by_server)
+    left: set[StorageLocation] = set()  # where other bytes lay, and stay
 
     def store(uploader: Uploader) -> None:
-        uploader.store(part.items)
+        result = uploader.store(part.items)
+        left.update(conflict.location for conflict in result.conflicts if conflict.action == "skipped")
         writes_page = not by_server and context.settings.index != "none"
         if writes_page and part.is_stored_in_part(uploader.result):
             store_page(uploader, FolderPage(page, _WHAT))
 
+    def present(opens: AbstractSet[StorageLocation]) -> list[UploadItem]:
+        there = opens if context.settings.dry_run else opens | left
+        return [item for item in part.items if item.destination in there]
+
     def urls(opens: AbstractSet[StorageLocation]) -> dict[str, str]:
-        stored = {key: item.destination for key, item in _by_key(part.items).items() if item.destination in opens}
-        return {"tarball_urls": json.dumps({key: location.https_url for key, location in stored.items()})}
+        named = _by_key(present(opens))
+        return {"tarball_urls": json.dumps({key: item.destination.https_url for key, item in named.items()})}
 
     return upload_in_steps(
         context,
@@ -61,7 +77,7 @@ def run(context: Context) -> Report:
         (part,),
         store=store,
         outputs=urls,
-        snippets=lambda opens: _snippets(context, root, [item for item in part.items if item.destination in opens]),
+        snippets=lambda opens: _snippets(context, root, present(opens)),
         subject=_WHAT.lower(),
     )
 
@@ -70,15 +86,21 @@ def _plan(context: Context, root: WorkflowOutputRoot, source: SourceFolder) -> P
     missing = if_missing(context.settings, "error")
     if source.absence:
         return PlannedPart(_WHAT, absence=source.absence, if_missing=missing)
-    walked = source.walk(context, key_prefix=root.tarballs().relative_path, top_level_only=True)
-    found = {name: path for path, name in walked.files if name.lower().endswith(TARBALL_EXTENSION)}
+    walked = source.walk(context, key_prefix=root.tarballs().relative_path)
+    tarballs = {name: path for path, name in walked.files if name.lower().endswith(TARBALL_EXTENSION)}
+    found = {name: path for name, path in tarballs.items() if "/" not in name}
     names = _checked(found, root.platform)
+    _check_bytes(found, context.cancel)
     shown = context.workspace.shown(source.folder)
     return PlannedPart(
         _WHAT,
         tuple(UploadItem(found[name], root.tarball(name)) for name in found),
-        tuple(file for file in walked.skipped if TARBALL_EXTENSION in file.path.lower()),
-        notices=_notices(names, [name for _, name in walked.files if name not in found]),
+        tuple(file for file in walked.skipped if TARBALL_EXTENSION in file.path.lower() and "/" not in file.path),
+        notices=_notices(
+            names,
+            others=[name for _, name in walked.files if name not in tarballs and "/" not in name],
+            deeper=[name for name in tarballs if "/" in name],
+        ),
         absence=f"there is no *{TARBALL_EXTENSION} at the top of {shown}",
         if_missing=missing,
     )
@@ -112,16 +134,37 @@ def _checked(filenames: Iterable[str], platform: str) -> tuple[TarballName, ...]
     return tuple(names)
 
 
-def _notices(names: Iterable[TarballName], others: list[str]) -> tuple[str, ...]:
+def _check_bytes(found: Mapping[str, Path], cancel: CancelToken) -> None:
+    """Raise IntegrityError for files that can be no gzip. One that cannot be opened is told when it is to be stored.
+
+    Memory: 1 MB. Raises CancelledError.
+    """
+    faults: dict[str, list[str]] = {}
+    for name, path in found.items():
+        try:
+            with SourceFile.open(path) as file:
+                start = next(iter(file.chunks(cancel)), b"")[: len(_GZIP_START)]
+        except (SkipFileError, LocalFileError):
+            continue
+        if start != _GZIP_START:
+            faults.setdefault("has other first bytes" if start else "is empty", []).append(name)
+    if faults:
+        number = sum(map(len, faults.values()))
+        raise IntegrityError(
+            f"nothing was stored: {count(number, 'file')} cannot be a tarball: a gzip begins with 1f 8b",
+            why="; ".join(f"{fault}: {_listed(names)}" for fault, names in sorted(faults.items())),
+            remedy="Make them again, or leave them out with exclude.",
+        )
+
+
+def _notices(names: Iterable[TarballName], *, others: list[str], deeper: list[str]) -> tuple[str, ...]:
     unknown = sorted({name.family for name in names if not name.is_known})
-    return (
-        *([f"not among the known GPU families: {_listed(unknown)}"] if unknown else []),
-        *(
-            [f"{count(len(others), 'other file')} left out, not *{TARBALL_EXTENSION}: {_listed(others)}"]
-            if others
-            else []
-        ),
+    told = (
+        (unknown, "not among the known GPU families"),
+        (others, f"{count(len(others), 'other file')} left out, not *{TARBALL_EXTENSION}"),
+        (deeper, f"{count(len(deeper), 'tarball')} in sub-folders left out: only the top of path is stored"),
     )
+    return tuple(f"{what}: {_listed(found)}" for found, what in told if found)
 
 
 def _listed(names: list[str]) -> str:
