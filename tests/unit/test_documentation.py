@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -119,13 +120,14 @@ def test_a_mode_has_exactly_the_outputs_that_it_declares(tmp_path: Path, mode: M
         write_tree(
             tmp_path,
             {
-                "tarballs/therock-dist-linux-gfx1151-7.1.0.tar.gz": "x",
                 "debs/logs/packaging.log": "built\n",
                 "manifests/therock-manifest_torch_py3.12_main.json": "{}",
                 "report/index.html": "<p>the same</p>",
             },
         )
         make_wheel(tmp_path / "python", "rocm")
+        (tmp_path / "tarballs").mkdir()
+        (tmp_path / "tarballs/therock-dist-linux-gfx1151-7.1.0.tar.gz").write_bytes(gzip.compress(b"x"))
         (tmp_path / "debs/rocm_7.1_amd64.deb").write_bytes(deb_of(control_text("rocm", "7.1")))
     about = {"artifact_group": "gfx94X-dcgpu", "stage": "math-libs", "family": "gfx1151"}
     (tmp_path / STAGED).mkdir(exist_ok=True)
