@@ -99,7 +99,7 @@ def test_the_lines_install_store_the_example_build_and_bring_its_artifacts_back(
         assert done.returncode == 0, f"{line}\n{done.stderr}"
     (wheel,) = (copy / "packages").iterdir()
     assert (copy / "fetched" / wheel.name).read_bytes() == wheel.read_bytes()
-    assert f'href="./{wheel.name}"' in (copy / "out/local-linux/python/index.html").read_text(encoding="utf-8")
+    assert f'href="./{wheel.name}#sha256=' in (copy / "out/local-linux/python/index.html").read_text(encoding="utf-8")
     assert 'href="./python/index.html"' in (copy / "out/local-linux/index.html").read_text(encoding="utf-8")
 
 
