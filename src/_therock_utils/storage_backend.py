@@ -91,6 +91,7 @@ class S3StorageBackend(StorageBackend):
         self._dry_run = dry_run
         self._concurrency = affordable_concurrency(upload_concurrency or SMALL_AT_ONCE)
         self._retry_seconds = retry_seconds
+        self._left_out: set[tuple[str, str]] = set()
         self._connection = S3Connection(
             session=session,
             credentials_for=credentials_for,
@@ -114,7 +115,7 @@ class S3StorageBackend(StorageBackend):
         return Upload(self._connection, self._retrier(cancel), options).run(items)
 
     def list_objects(self, location: StorageLocation, *, cancel: CancelToken | None = None) -> Iterator[ListedObject]:
-        """See StorageBackend. Objects whose keys no location can have are left out, with a warning in the log."""
+        """See StorageBackend. Objects whose keys no location can have are left out, with one warning in the log."""
         return self._list(location, cancel, direct=False)
 
     def list_folder(self, location: StorageLocation, *, cancel: CancelToken | None = None) -> Iterator[ListedObject]:
@@ -136,7 +137,9 @@ class S3StorageBackend(StorageBackend):
             try:
                 at = StorageLocation(location.bucket, key)
             except IllegalLocationError as error:
-                _logger.warning("an object in bucket %s is left out: %s", location.bucket, error)
+                if (location.bucket, key) not in self._left_out:
+                    self._left_out.add((location.bucket, key))
+                    _logger.warning("an object in bucket %s is left out: %s", location.bucket, error)
             else:
                 yield ListedObject(at, size_bytes, etag, modified)
 

@@ -120,7 +120,7 @@ def generator_of(page: bytes) -> str:
     for start in range(0, len(head), _PIECE_BYTES):
         if reader.is_over:
             break
-        _feed(reader, head[start : start + _PIECE_BYTES])
+        feed(reader, head[start : start + _PIECE_BYTES])
     return reader.generator or ""
 
 
@@ -129,7 +129,7 @@ def read_index_page(page: bytes) -> tuple[ListedFile, ...] | None:
     if generator_of(page) != GENERATOR:
         return None
     reader = _RowReader()
-    _feed(reader, page.decode("utf-8", errors="replace"))
+    feed(reader, page.decode("utf-8", errors="replace"))
     return tuple(reader.files)
 
 
@@ -173,7 +173,7 @@ def _render(*, title: str, heading: str, **fields: object) -> bytes:
     return page.render(generator=GENERATOR, title=visible(title), heading=visible(heading), **fields).encode()
 
 
-def _feed(reader: HTMLParser, text: str) -> None:
+def feed(reader: HTMLParser, text: str) -> None:
     """Let `reader` read on. It stops at `<![` with a word that SGML does not have: html.parser asserts there."""
     with suppress(AssertionError):
         reader.feed(text)

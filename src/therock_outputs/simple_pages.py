@@ -16,7 +16,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
-from therock_outputs.index_page import OWN_GENERATORS, generator_of
+from therock_outputs.index_page import OWN_GENERATORS, feed, generator_of
 from therock_outputs.python_packages import legal_requires_python, package_name
 
 if TYPE_CHECKING:
@@ -104,9 +104,11 @@ def read_entries(document: bytes) -> tuple[PackageEntry, ...] | None:
     """
     if document.startswith(b"{"):
         return _read_json(document)
+    if generator_of(document) not in {GENERATOR, FIND_LINKS_GENERATOR}:
+        return None
     reader = _Reader()
-    reader.feed(document.decode("utf-8", errors="replace"))
-    return tuple(reader.entries) if reader.generator in {GENERATOR, FIND_LINKS_GENERATOR} else None
+    feed(reader, document.decode("utf-8", errors="replace"))
+    return tuple(reader.entries)
 
 
 def is_ours(document: bytes) -> bool:
@@ -238,14 +240,11 @@ def _legal_digest(value: object) -> str:
 class _Reader(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
-        self.generator = ""
         self.entries: list[PackageEntry] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = {name: value or "" for name, value in attrs}
-        if tag == "meta" and values.get("name") == "generator":
-            self.generator = values.get("content", "")
-        elif tag == "a":
+        if tag == "a":
             url, _, fragment = values.get("href", "").partition("#")
             entry = _entry(
                 url,

@@ -53,7 +53,18 @@ def put_all(storage: Storage, *keys: str) -> None:
 
 
 def test_a_folder_holds_what_lies_directly_in_it_in_key_order(storage: Storage) -> None:
-    direct = ["a.log", "b-a", "b.a", "b0", "é", "zz", LAST, f"{LAST}{LAST}z", "logs-2", "logs0"]
+    direct = [
+        "a.log",
+        "b-a",
+        "b.a",
+        "b0",
+        "é",
+        "zz",
+        LAST,
+        f"{LAST}{LAST}z",
+        "logs-2",
+        "logs0",
+    ]
     deeper = ["b/a", "logs/a/b", f"logs/{LAST}", f"logs/{LAST}{LAST}", "reports/x.json"]
     put_all(storage, *(f"12345-linux/{name}" for name in [*direct, *deeper]))
     put_all(storage, "12345-linux2/a.log", "12345-linu/a.log", "12345-linux-a", "other")
@@ -85,7 +96,10 @@ def test_pages_that_end_anywhere_lose_nothing_and_show_nothing_twice(
     monkeypatch.setattr(_s3_listing, "_MOST_SKIPS", most_skips)
     names = [f"{letter}{number}" for letter in "acegi" for number in range(3)]
     deeper = [f"{folder}/{number}" for folder in ("b", "c1x", "d", "f/g", "h", "z") for number in range(7)]
-    put_all(storage, *(f"r/{name}" for name in [*names, *deeper, f"b/{LAST}{LAST}", f"h/{LAST}z", "h0"]))
+    put_all(
+        storage,
+        *(f"r/{name}" for name in [*names, *deeper, f"b/{LAST}{LAST}", f"h/{LAST}z", "h0"]),
+    )
     assert in_folder(storage.backend(), storage.at("r")) == sorted(f"r/{name}" for name in [*names, "h0"])
 
 
@@ -93,6 +107,18 @@ def test_more_files_than_a_page_holds_are_listed_all(storage: Storage) -> None:
     names = [f"x/{number:04}" for number in range(1001)]
     put_all(storage, *names, *(f"x/0500x/{number}" for number in range(30)))
     assert in_folder(storage.backend(), storage.at("x")) == names
+
+
+def test_a_key_that_no_location_can_have_is_told_once_however_often_it_is_listed(
+    s3_storage: S3Storage, caplog: pytest.LogCaptureFixture
+) -> None:
+    for key in ("x/a", "x//b"):
+        s3_storage.put(key, b"x")
+    backend = s3_storage.backend()
+    for _ in range(2):
+        assert [one.location.relative_path for one in backend.list_objects(s3_storage.at("x"))] == ["x/a"]
+    (told,) = [record.getMessage() for record in caplog.records if "is left out" in record.getMessage()]
+    assert "object key 'x//b' cannot be used: it has an empty segment" in told
 
 
 # --- find ------------------------------------------------------------------------------------------------------------
@@ -153,7 +179,12 @@ def test_what_is_stored_is_described_with_its_true_digest_or_none(
 ) -> None:
     large = os.urandom(MIB) * (SINGLE_PUT_LIMIT_BYTES // MIB + 9) + b"end"
     (tmp_path / "large").write_bytes(large)
-    contents = {"x/a.log": b"log", "x/empty": b"", "x/é.json": b"{}", "x/large.tar.zst": large}
+    contents = {
+        "x/a.log": b"log",
+        "x/empty": b"",
+        "x/é.json": b"{}",
+        "x/large.tar.zst": large,
+    }
     backend = storage.backend()
     backend.upload([UploadItem(data, storage.at(key)) for key, data in contents.items() if data is not large])
     backend.upload([UploadItem(tmp_path / "large", storage.at("x/large.tar.zst"))])
@@ -162,7 +193,10 @@ def test_what_is_stored_is_described_with_its_true_digest_or_none(
     assert described[len(contents) :] == (None, None)
     for key, facts in zip(contents, described, strict=False):
         assert isinstance(facts, ObjectFacts)
-        assert (facts.location, facts.size_bytes) == (storage.at(key), len(contents[key]))
+        assert (facts.location, facts.size_bytes) == (
+            storage.at(key),
+            len(contents[key]),
+        )
         assert facts.content_type == infer_content_type(key)
         digest = hashlib.sha256(contents[key]).hexdigest()
         if reads or storage.kind == "local":
@@ -209,7 +243,12 @@ def test_each_file_is_told_once_when_it_has_its_name_one_call_at_a_time(storage:
 
 
 @pytest.mark.parametrize(
-    "fault", [NotFoundError("not a failure of the download"), ZeroDivisionError(), KeyboardInterrupt()]
+    "fault",
+    [
+        NotFoundError("not a failure of the download"),
+        ZeroDivisionError(),
+        KeyboardInterrupt(),
+    ],
 )
 def test_what_on_downloaded_raises_ends_the_download_and_is_raised(
     storage: Storage, tmp_path: Path, fault: BaseException
@@ -236,17 +275,27 @@ def test_what_on_downloaded_raises_ends_the_download_and_is_raised(
 # --- copying ---------------------------------------------------------------------------------------------------------
 
 
-def test_many_copies_of_one_folder_and_a_few_of_others_all_arrive(storage: Storage) -> None:
-    keys = [f"from/{number:02}.tar.zst" for number in range(40)] + ["from/logs/a", "from/logs/b", "from/x/y/z"]
+def test_many_copies_of_one_folder_and_a_few_of_others_all_arrive(
+    storage: Storage,
+) -> None:
+    keys = [f"from/{number:02}.tar.zst" for number in range(40)] + [
+        "from/logs/a",
+        "from/logs/b",
+        "from/x/y/z",
+    ]
     storage.backend().upload([UploadItem(key.encode(), storage.at(key)) for key in keys])
     storage.put("to/07.tar.zst", b"older and of another size")
     storage.put("to/between", b"another's")
     pairs = [(storage.at(key), storage.at(key.replace("from", "to", 1))) for key in keys]
-    missing = (storage.at("from/39.tar.zst.missing"), storage.at("to/39.tar.zst.missing"))
+    missing = (
+        storage.at("from/39.tar.zst.missing"),
+        storage.at("to/39.tar.zst.missing"),
+    )
     result = storage.backend().copy([*pairs, missing])
     assert [(failed.location, type(failed.error)) for failed in result.failed] == [(missing[1], NotFoundError)]
     assert [stored.location for stored in result.stored] == sorted(
-        (destination for _, destination in pairs), key=lambda at: at.relative_path.encode()
+        (destination for _, destination in pairs),
+        key=lambda at: at.relative_path.encode(),
     )
     assert [stored.size_bytes for stored in result.stored] == [
         len(stored.location.relative_path) + 2 for stored in result.stored
@@ -266,7 +315,11 @@ def test_copies_with_known_sizes_are_the_same_and_a_missing_source_is_named(stor
     result = storage.backend().copy(pairs, known_sizes={**sizes, gone: 4})
     assert [stored.size_bytes for stored in result.stored] == [len(key) for key in keys]
     (failed,) = result.failed
-    assert (failed.path, failed.location, type(failed.error)) == ("from/gone", storage.at("to/gone"), NotFoundError)
+    assert (failed.path, failed.location, type(failed.error)) == (
+        "from/gone",
+        storage.at("to/gone"),
+        NotFoundError,
+    )
     assert "from/gone" in str(failed.error)
     assert sorted(storage.contents()) == sorted([*keys, *(f"to/{key[5:]}" for key in keys)])
 

@@ -121,6 +121,14 @@ def test_reading_never_fails(document: bytes) -> None:
     assert not is_ours(document)
 
 
+def test_a_page_that_no_parser_likes_is_read_as_far_as_it_goes() -> None:
+    page = render_find_links_page("demo", [SDIST]).replace(b"</body>", b"<![foo[ </body>")
+    assert read_entries(page) == (SDIST,)
+    assert (
+        read_entries(b"<title>other</title><![foo[ <meta name=generator content='therock-outputs find-links'>") is None
+    )
+
+
 def test_json_keeps_which_object_it_speaks_of() -> None:
     entry = PackageEntry("demo-1.0.tar.gz", 7, object_version="etag-2")
     (found,) = read_entries(render_project_json("demo", [entry])) or ()
