@@ -443,7 +443,7 @@ class Reserving(TroubledBackend):
     [
         ("overwrite", {"a1": beside(OTHER_A), "b1": B[0]}),
         ("skip", {"a1": A[0], "b1": B[0]}),
-        ("error", {"a1": A[0]}),
+        ("error", {"a1": A[0], "b1": B[0]}),
     ],
 )
 def test_a_name_that_another_job_takes_after_the_look_into_the_pool_is_never_written(
@@ -496,16 +496,9 @@ def test_a_name_that_is_reserved_for_other_bytes_is_not_used_though_nothing_is_s
     report = upload(tmp_path, A, B, on_conflict=on_conflict)
     assert f"{POOL}/{A[0]}" not in staged(tmp_path)
     assert record(tmp_path, A[0]).read_bytes() == data
-    if on_conflict == "error":
-        assert isinstance(report.error, ConflictError)
-        assert "reserved for another job's bytes" in report.error.why
-        assert (staged(tmp_path), record(tmp_path, B[0]).exists()) == ({}, False)
-    else:
-        assert report.error is None
-        assert offered(tmp_path) == {"b1": B[0]} | ({"a1": beside(A)} if on_conflict == "overwrite" else {})
-        assert report.warnings[0].startswith(
-            f"the name {A[0]} is reserved" if on_conflict == "overwrite" else f"{POOL}/{A[0]} was skipped"
-        )
+    assert report.error is None
+    assert offered(tmp_path) == {"a1": beside(A), "b1": B[0]}
+    assert report.warnings[0].startswith(f"the name {A[0]} is reserved")
 
 
 def test_a_name_of_its_own_that_is_reserved_for_other_bytes_is_not_used_either(tmp_path: Path) -> None:
@@ -611,11 +604,24 @@ def test_where_all_is_skipped_the_repository_that_is_there_is_the_result(tmp_pat
     assert (report.warnings, report.snippets) == ((f"{POOL}/{A[0]} was skipped: other bytes lay there",), ())
 
 
-def test_where_all_is_skipped_and_another_job_has_not_published_yet_there_is_no_repository(tmp_path: Path) -> None:
-    record(tmp_path, A[0]).parent.mkdir(parents=True)
-    record(tmp_path, A[0]).write_bytes(RECORDS["for other bytes"])
-    report = upload(tmp_path, A, on_conflict="skip")
-    assert (report.error, report.outputs["package_repository_url"], staged(tmp_path)) == (None, "", {})
+@pytest.mark.parametrize("on_conflict", ["overwrite", "skip", "error"])
+def test_a_package_whose_offered_file_is_gone_from_the_pool_is_published_again(
+    tmp_path: Path, on_conflict: str
+) -> None:
+    upload(tmp_path, A, B)
+    (tmp_path / STAGED / POOL / A[0]).unlink()
+    report = upload(tmp_path, OTHER_A, on_conflict=on_conflict)
+    assert report.error is None
+    assert offered(tmp_path) == {"a1": beside(OTHER_A), "b1": B[0]}
+
+
+def test_a_file_that_is_not_the_one_its_name_is_reserved_for_is_never_named(tmp_path: Path) -> None:
+    upload(tmp_path, A, B)
+    (tmp_path / STAGED / POOL / A[0]).write_bytes(OTHER_A[1])
+    for _ in range(2):
+        report = upload(tmp_path, B)
+        assert offered(tmp_path) == {"b1": B[0]}
+        assert any("is another file than it should be" in warning for warning in report.warnings)
 
 
 def test_a_package_that_apt_could_not_read_in_an_index_is_taken_out_by_the_next_job(

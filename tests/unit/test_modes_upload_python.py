@@ -22,7 +22,7 @@ from _therock_utils._errors import (
     NotPermittedError,
     ServiceError,
 )
-from _therock_utils._transfer_types import FailedItem, ObjectFacts, StoredBytes
+from _therock_utils._transfer_types import FailedItem, ObjectFacts, StoredBytes, UploadResult
 from _therock_utils.storage_backend import LocalStorageBackend
 from fakes.contexts import STAGED, TroubledBackend, make_context
 from fakes.trees import digest, read_tree, write_tree
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from _therock_utils._errors import OutputsError
-    from _therock_utils._transfer_types import ListedObject, UploadResult
+    from _therock_utils._transfer_types import ListedObject, UploadItem
     from _therock_utils.storage_location import StorageLocation
     from therock_outputs.report import Report
     from therock_outputs.simple_pages import PackageEntry
@@ -645,12 +645,42 @@ def test_only_packages_of_which_nothing_certain_is_known_are_asked_about(tmp_pat
     upload(tmp_path, backend=Backend(tmp_path / STAGED))
     make_wheel(tmp_path / "more", "apex")
     upload(tmp_path, path="more", backend=Backend(tmp_path / STAGED))
-    assert asked == []
+    apex = "apex-1.0-py3-none-any.whl"
+    assert asked == [TORCH, apex]  # each job about its own
     replaced(tmp_path)
     upload(tmp_path, path="more", backend=Backend(tmp_path / STAGED))
-    assert asked == [TORCH]
+    assert asked[2:] == [apex, TORCH]
     upload(tmp_path, path="more", backend=Backend(tmp_path / STAGED))
-    assert asked == [TORCH]
+    assert asked[4:] == [apex]
+
+
+def test_an_object_that_another_job_put_in_place_of_ours_is_not_taken_for_ours(tmp_path: Path) -> None:
+    class Backend(LocalStorageBackend):
+        def list_objects(self, location: StorageLocation, **options: Any) -> Any:  # noqa: ANN401 - as LocalStorageBackend's
+            other = tmp_path / STAGED / P / "python" / TORCH
+            if other.exists() and other.read_bytes() == ours:
+                other.write_bytes(b"x" * len(ours))
+            return super().list_objects(location, **options)
+
+    ours = make_wheel(tmp_path / "packages", "torch").read_bytes()
+    upload(tmp_path, backend=Backend(tmp_path / STAGED))
+    assert entries(tmp_path, "index.html")[TORCH].sha256 == digest(b"x" * len(ours))
+
+
+def test_a_package_of_another_job_stays_on_the_page_when_ours_of_that_name_cannot_be_stored(tmp_path: Path) -> None:
+    class Backend(LocalStorageBackend):
+        def upload(self, items: Sequence[UploadItem], **options: Any) -> UploadResult:  # noqa: ANN401 - as LocalStorageBackend's
+            good = [item for item in items if item.destination.name != TORCH]
+            bad = [item for item in items if item.destination.name == TORCH]
+            failed = tuple(FailedItem(item.label, item.destination, ServiceError("it is busy")) for item in bad)
+            return super().upload(good, **options) + UploadResult(failed=failed)
+
+    make_wheel(tmp_path / "packages", "torch")
+    upload(tmp_path)
+    make_wheel(tmp_path / "packages", "apex")
+    report = upload(tmp_path, backend=Backend(tmp_path / STAGED))
+    assert report.error is not None
+    assert {TORCH, "apex-1.0-py3-none-any.whl"} <= set(entries(tmp_path, "index.html"))
 
 
 def test_what_could_not_be_asked_is_asked_again_by_the_next_job(tmp_path: Path) -> None:

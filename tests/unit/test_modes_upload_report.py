@@ -75,6 +75,12 @@ def test_a_page_is_made_under_the_name_that_is_wanted_where_the_report_brings_no
     assert report.page.https_url == report.outputs["report_url"]
 
 
+def test_a_list_of_the_reports_own_is_a_file_as_any_other(tmp_path: Path) -> None:
+    upload(tmp_path, {"a.txt": "a", "index.json": '{"results": 1}'}, index="write", subfolder="own")
+    (page,) = (tmp_path / STAGED).rglob("logs/own/index.html")
+    assert 'href="./index.json"' in page.read_text(encoding="utf-8")
+
+
 def test_a_page_of_another_report_is_never_replaced_by_a_list(tmp_path: Path) -> None:
     write_tree(tmp_path / STAGED / P / FOLDER, {"index.html": "<p>another's"})
     report = upload(tmp_path, WITHOUT_PAGE, index="write")

@@ -116,6 +116,10 @@ def test_what_nobody_names_is_extra_but_for_records_and_pages_of_the_server(name
     assert [finding.state for finding in found] == ([] if state is None else [state])
 
 
+def test_a_name_that_is_reserved_for_a_package_is_nothing_extra() -> None:
+    assert compare(Expected(), {"reports/package-names/deb/a.deb": Stored(70)}, records=()) == ()
+
+
 def test_a_page_that_a_record_names_is_compared_as_any_object() -> None:
     expected = Expected(claims((1, A), name="index.html"))
     assert one(expected, {"index.html": Stored(2)}, "index.html").state == "differs"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from _therock_utils._errors import IntegrityError, NotFoundError
 from _therock_utils._sidecar import MAX_SIDECAR_BYTES, parse_sidecar, sidecar_name
 from _therock_utils.artifact_names import EXTENSIONS, SIDECAR_EXTENSION
+from _therock_utils.workflow_outputs import PACKAGE_NAMES
 from therock_outputs.text_safety import count, visible
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ SYMBOLS: Final[Mapping[State, str]] = {"differs": "*", "missing": "-", "extra": 
 
 MAX_ROWS: Final = 200
 _LIST: Final = "index.json"
+_NAME_RECORDS: Final = f"reports/{PACKAGE_NAMES}/"
 _PAGES: Final = ("index.html", _LIST)
 _SHOWN_DIGESTS: Final = 3
 _UNREAD: Final = "the digest beside it could not be read, so its bytes were not compared"
@@ -157,8 +159,10 @@ def _compare(name: str, expected: Expected, stored: Mapping[str, Stored]) -> Fin
         return _compare_with_sidecar(name, said, found) if is_by_size(finding) and said and found.sha256 else finding
     if sidecar_name(name) in expected.digests:
         return _compare_with_sidecar(name, said, found)
-    if _is_page(name):
-        return None  # the server makes such pages, or a step of mode index that ended before it left its record
+    # The server makes such pages, or a step of mode index that ended before it left its record; and names are reserved
+    # before there is a package.
+    if _is_page(name) or name.startswith(_NAME_RECORDS):
+        return None
     return Finding("extra", name, "no record names it")
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from _therock_utils._errors import NotPermittedError, ServiceUnavailableError
 from _therock_utils._transfer_types import UploadResult
 from _therock_utils.s3_buckets import is_inventory_bucket
-from therock_outputs.index_json import JSON_NAME
 from therock_outputs.index_page import (
     OWN_GENERATORS,
     PAGE_CONTENT_TYPE,
@@ -63,8 +62,7 @@ class FolderPage:
                 for stored in uploader.result.stored
                 if stored.location.relative_path.startswith(f"{folder.relative_path}/")
             }
-        beside = {self.location.name, JSON_NAME}  # what mode index writes beside a page
-        listed = {name: size_bytes for name, size_bytes in listed.items() if name not in beside}
+        listed.pop(self.location.name, None)
         own = _own_documents(uploader, folder, listed)
         return _listed({name: size_bytes for name, size_bytes in listed.items() if name not in own})
 

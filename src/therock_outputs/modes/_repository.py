@@ -26,7 +26,7 @@ from _therock_utils._transfer_types import (
     UploadResult,
 )
 from therock_outputs.modes._documents import Write, unchanged
-from therock_outputs.modes._repository_files import skipped
+from therock_outputs.modes._repository_files import offered_packages, skipped
 from therock_outputs.modes._repository_state import StateReader
 from therock_outputs.modes._repository_unnamed import UnnamedFiles
 from therock_outputs.package_repository import merge, with_found
@@ -208,7 +208,7 @@ class Publisher:
 
         Such a file is stored, under a name of its own; this is about which of the two is offered.
         """
-        offered = {package.identity: package for package in state.packages}
+        offered = offered_packages(state)
         for file in tuple(own):
             other = offered.get(file.package.identity)
             if other is None or other.sha256 in {file.package.sha256, file.replaces}:

@@ -109,6 +109,14 @@ def place_files(
     return _Placing(context, kind, state, names).place(files)
 
 
+def offered_packages(state: State) -> dict[tuple[str, ...], Package]:
+    """The builds that the metadata offer, by identity, as far as the pool has their files."""
+    sizes = {file.name: file.size_bytes for file in state.pool}
+    return {
+        package.identity: package for package in state.packages if sizes.get(package.file_name) == package.size_bytes
+    }
+
+
 def skipped(kind: RepositoryKind, stays: Package) -> Conflict:
     """What is told of a file that is left out, because the repository's own, `stays`, is kept."""
     return Conflict(kind.pool.child(stays.file_name), "different", "", "skipped")
@@ -122,8 +130,8 @@ class _Placing:
         self._kind = kind
         self._names = names
         self._named = {package.file_name: package for package in state.packages}
-        self._offered = {package.identity: package for package in state.packages}
         self._sizes = {file.name: file.size_bytes for file in state.pool}
+        self._offered = offered_packages(state)
         self._recorded: dict[str, str] = {}
         self._stored: dict[tuple[str, str], StoredObject] = {}
 
@@ -138,16 +146,17 @@ class _Placing:
                 others.append(file)
             else:
                 placed.append(at)
-        if on_conflict == "error" and others:
-            return self._refused(files, others)
+        # A name that is merely reserved may be that of a job which died: it is dodged. Whoever commits last decides.
+        taken = [] if on_conflict == "overwrite" else [file for file in others if self._has_other_build(file)]
+        if on_conflict == "error" and taken:
+            return self._refused(files, taken)
         lost = self._reserve(placed)
-        others += lost
-        placed = [file for file in placed if file not in lost]
-        if on_conflict == "error" and others:
-            return self._refused(files, others)
-        if on_conflict == "skip":
-            return Placed(tuple(placed), conflicts=tuple(self._skipped(file) for file in others))
-        return self._with_moved(placed, others)
+        moved = [*(file for file in others if file not in taken), *lost]
+        result = self._with_moved([file for file in placed if file not in lost], moved)
+        return dataclasses.replace(result, conflicts=tuple(self._skipped(file) for file in taken))
+
+    def _has_other_build(self, file: OwnFile) -> bool:
+        return file.package.file_name in self._sizes or file.package.identity in self._offered
 
     def _with_moved(self, placed: list[OwnFile], others: Sequence[OwnFile]) -> Placed:
         """The files that have a name, and the others under names of their own."""
@@ -243,7 +252,7 @@ class _Placing:
         elif own_name in self._sizes:
             before = f"{own_name} lay in the repository with other bytes: it"
         else:
-            before = f"the name {own_name} is reserved for another job's bytes: that file"
+            return f"the name {own_name} is reserved for another job's bytes: it is stored as {file.package.file_name}"
         return f"{before} stays for those who know it, and the repository now offers {file.package.file_name} instead"
 
     def _skipped(self, file: OwnFile) -> Conflict:
@@ -255,8 +264,6 @@ class _Placing:
         why = f"the first is {quote(first.file_name)}"
         if offered.sha256 != first.sha256 and offered.file_name != first.file_name:
             why += f": the repository offers another build of this version, {offered.file_name}"
-        elif first.file_name not in self._sizes:
-            why += ", a name that is reserved for another job's bytes"
         error = ConflictError(
             f"no package was stored, because {len(others)} of {len(files)} lie in the repository with other bytes",
             why=why,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from _therock_utils._errors import BucketNotFoundError, IntegrityError, NotFoundError
 from _therock_utils._keys import quote
 from _therock_utils._transfer_types import DownloadItem, StoredBytes
+from therock_outputs.modes._repository_names import ANOTHERS
 from therock_outputs.package_repository import Package, PoolFile
 from therock_outputs.report import in_one_line
 
@@ -108,9 +109,14 @@ class StateReader:
         try:
             if failed is not None:
                 raise failed.error
-            return self._kind.inspect(item.target, file_name=name, cancel=self._cancel)
+            package = self._kind.inspect(item.target, file_name=name, cancel=self._cancel)
         except IntegrityError as error:
             return error
+        recorded = self._names.digests([name]).get(name, ANOTHERS)
+        if recorded in {ANOTHERS, package.sha256}:
+            return package
+        why = f"its name is reserved for a file of SHA-256 {recorded}"
+        return IntegrityError(f"{quote(name)} is another file than it should be", why=why)
 
     def _packages(self, commit: bytes, sizes: Mapping[StorageLocation, int], scratch: Path) -> tuple[Package, ...]:
         references = self._kind.referenced(commit)
@@ -137,6 +143,6 @@ class StateReader:
         fault = self._kind.entry_fault(package)
         if fault:
             return f"the metadata's entry of {package.file_name} cannot be used: {fault}"
-        if package.sha256 != recorded:
+        if recorded not in {ANOTHERS, package.sha256}:  # a record that cannot be read says nothing
             return f"the metadata's entry of {package.file_name} has another digest than its name is reserved for"
         return ""

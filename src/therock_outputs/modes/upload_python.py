@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from _therock_utils._errors import IntegrityError
 from _therock_utils._transfer_types import UploadItem
 from _therock_utils.workflow_outputs import INDEX_NAME
 from therock_outputs.modes._pages import server_writes_pages
@@ -122,7 +123,9 @@ class _Mode:
         failed = {item.location for item in uploader.result.failed}
         if all(package.location in failed for package in packages):
             return
-        pages = PackagePages(uploader, self.plan.base, OwnPackages(self._own_entries(uploader), failed))
+        # What could not be stored may lie there of another job; what is stored and unsound must be on no page.
+        unsound = {item.location for item in uploader.result.failed if isinstance(item.error, IntegrityError)}
+        pages = PackagePages(uploader, self.plan.base, OwnPackages(self._own_entries(uploader), unsound))
         pages.store(tuple(self._repositories.values()), with_families=self.plan.layout != "group")
 
     def _own_entries(self, uploader: Uploader) -> dict[StorageLocation, PackageEntry]:
