@@ -645,26 +645,12 @@ def test_only_packages_of_which_nothing_certain_is_known_are_asked_about(tmp_pat
     upload(tmp_path, backend=Backend(tmp_path / STAGED))
     make_wheel(tmp_path / "more", "apex")
     upload(tmp_path, path="more", backend=Backend(tmp_path / STAGED))
-    apex = "apex-1.0-py3-none-any.whl"
-    assert asked == [TORCH, apex]  # each job about its own
+    assert asked == []
     replaced(tmp_path)
     upload(tmp_path, path="more", backend=Backend(tmp_path / STAGED))
-    assert asked[2:] == [apex, TORCH]
+    assert asked == [TORCH]
     upload(tmp_path, path="more", backend=Backend(tmp_path / STAGED))
-    assert asked[4:] == [apex]
-
-
-def test_an_object_that_another_job_put_in_place_of_ours_is_not_taken_for_ours(tmp_path: Path) -> None:
-    class Backend(LocalStorageBackend):
-        def list_objects(self, location: StorageLocation, **options: Any) -> Any:  # noqa: ANN401 - as LocalStorageBackend's
-            other = tmp_path / STAGED / P / "python" / TORCH
-            if other.exists() and other.read_bytes() == ours:
-                other.write_bytes(b"x" * len(ours))
-            return super().list_objects(location, **options)
-
-    ours = make_wheel(tmp_path / "packages", "torch").read_bytes()
-    upload(tmp_path, backend=Backend(tmp_path / STAGED))
-    assert entries(tmp_path, "index.html")[TORCH].sha256 == digest(b"x" * len(ours))
+    assert asked == [TORCH]
 
 
 def test_a_package_of_another_job_stays_on_the_page_when_ours_of_that_name_cannot_be_stored(tmp_path: Path) -> None:

@@ -96,23 +96,11 @@ class PackageStock:
             )
             self._uploader.result += UploadResult(notices=(notice,))
             return None
-        self._claim(listing)
+        for at, entry in self._own.entries.items():
+            # The first that is seen is this run's; a later one of the same size is another job's.
+            if at in listing and listing[at].size_bytes == entry.size_bytes:
+                self._own_versions.setdefault(at, _version_of(listing[at]))
         return listing
-
-    def _claim(self, listing: Listing) -> None:
-        """Note the versions of the objects that this run stored; "" where another job's has replaced one by now."""
-        new = [
-            at
-            for at, entry in self._own.entries.items()
-            if at in listing and at not in self._own_versions and listing[at].size_bytes == entry.size_bytes
-        ]
-        if not new:
-            return
-        facts = self._uploader.backend.describe(new, cancel=self._uploader.context.cancel)
-        for at, fact in zip(new, facts, strict=True):
-            digest = fact.sha256 if isinstance(fact, ObjectFacts) else ""
-            is_own = digest in {"", self._own.entries[at].sha256}  # some services keep no digest
-            self._own_versions[at] = _version_of(listing[at]) if is_own else ""
 
     def learn(self, entries: Entries) -> None:
         """Note what a document says of packages."""
