@@ -79,6 +79,7 @@ class PackageStock:
         self._own = own
         self._own_versions: dict[StorageLocation, str] = {}
         self._known: dict[tuple[StorageLocation, str], PackageEntry] = {}
+        self._unversioned: dict[StorageLocation, PackageEntry] = {}  # of pages, which name no version: the last resort
 
     def list_all(self) -> Listing | None:
         """The packages, metadata files and simple pages below `base`; None, with a notice, where it is refused."""
@@ -105,6 +106,8 @@ class PackageStock:
     def learn(self, entries: Entries) -> None:
         """Note what a document says of packages."""
         for at, entry in entries.items():
+            if entry.sha256 and not entry.object_version:
+                self._unversioned[at] = entry
             key = (at, entry.object_version)
             if entry.object_version and not (key in self._known and self._known[key].sha256):
                 self._known[key] = entry
@@ -140,6 +143,9 @@ class PackageStock:
         if own is not None and self._own_versions.get(at) == version:
             return dataclasses.replace(own, object_version=version)
         known = self._known.get((at, version))
+        said = self._unversioned.get(at)
+        if known is not None and not known.sha256 and said is not None and said.size_bytes == listed.size_bytes:
+            known = dataclasses.replace(said, object_version=version)
         return known if known is not None and known.size_bytes == listed.size_bytes else None
 
     def look_up(self, repositories: Iterable[Repository], listing: Listing) -> None:
