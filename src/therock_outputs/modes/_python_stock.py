@@ -143,7 +143,8 @@ class PackageStock:
         if own is not None and self._own_versions.get(at) == version:
             return dataclasses.replace(own, object_version=version)
         known = self._known.get((at, version))
-        said = self._unversioned.get(at)
+        is_first = not any(place == at and other != version for place, other in self._known)
+        said = self._unversioned.get(at) if is_first else None
         if known is not None and not known.sha256 and said is not None and said.size_bytes == listed.size_bytes:
             known = dataclasses.replace(said, object_version=version)
         return known if known is not None and known.size_bytes == listed.size_bytes else None
