@@ -16,6 +16,7 @@ from _therock_utils._backend_base import too_large
 from _therock_utils._errors import IntegrityError, NotFoundError, OutputsError
 from _therock_utils._keys import key_fault, quote, segment_fault
 from _therock_utils._transfer_types import SMALL_OBJECT_LIMIT_BYTES, FailedItem
+from therock_outputs.batching import batches
 from therock_outputs.rewording import reworded
 
 if TYPE_CHECKING:
@@ -87,7 +88,8 @@ def read_records(
     """
     records: list[RunRecord] = []
     failed: list[FailedItem] = []
-    for batch in _batches(_listed_records(backend, root, modes, cancel), failed):
+    readable = _readable(_listed_records(backend, root, modes, cancel), failed)
+    for batch in batches(readable, lambda listed: listed.size_bytes, most_bytes=_BATCH_BYTES):
         answers = backend.read_all_small([listed.location for listed in batch], cancel=cancel)
         for listed, answer in zip(batch, answers, strict=True):
             location, name = listed.location, _name_in_run(listed.location, root)
@@ -248,20 +250,12 @@ def _name_in_run(location: StorageLocation, root: WorkflowOutputRoot) -> str:
     return location.relative_path[len(root.prefix) + 1 :]
 
 
-def _batches(entries: Iterable[ListedObject], failed: list[FailedItem]) -> Iterator[list[ListedObject]]:
-    """Entries that together have at most _BATCH_BYTES; one too large to be read is added to `failed`."""
-    batch: list[ListedObject] = []
-    batch_bytes = 0
+def _readable(entries: Iterable[ListedObject], failed: list[FailedItem]) -> Iterator[ListedObject]:
+    """The entries but those too large to be read, which are added to `failed`."""
     for entry in entries:
-        if entry.size_bytes > SMALL_OBJECT_LIMIT_BYTES:
-            name = "/".join(entry.location.relative_path.split("/")[-3:])
-            error = _unread(name, too_large(entry.location.s3_uri, entry.size_bytes))
-            failed.append(FailedItem(name, entry.location, error))
+        if entry.size_bytes <= SMALL_OBJECT_LIMIT_BYTES:
+            yield entry
             continue
-        if batch_bytes + entry.size_bytes > _BATCH_BYTES:
-            yield batch
-            batch, batch_bytes = [], 0
-        batch.append(entry)
-        batch_bytes += entry.size_bytes
-    if batch:
-        yield batch
+        name = "/".join(entry.location.relative_path.split("/")[-3:])
+        error = _unread(name, too_large(entry.location.s3_uri, entry.size_bytes))
+        failed.append(FailedItem(name, entry.location, error))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from _therock_utils._errors import OutputsError
 from _therock_utils._transfer_types import SMALL_OBJECT_LIMIT_BYTES
+from therock_outputs.batching import batches
 from therock_outputs.modes._index_tree import maker_of
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def read_documents(
     One of more than SMALL_OBJECT_LIMIT_BYTES, which this project never writes, is not read: its maker is `unknown`.
     Raises CancelledError. Memory: 8 MiB, or one document.
     """
-    for batch in _batches(listed):
+    for batch in batches(listed, lambda entry: entry[1], most_bytes=_READ_BYTES, most_items=_READS_AT_ONCE):
         small = [location for location, size_bytes in batch if size_bytes <= SMALL_OBJECT_LIMIT_BYTES]
         answers = dict(zip(small, backend.read_all_small(small, cancel=cancel), strict=True)) if small else {}
         for location, _ in batch:
@@ -54,19 +55,3 @@ def read_documents(
 
 
 _TOO_LARGE: Final = ReadDocument("unknown")
-
-
-def _batches(
-    listed: Iterable[tuple[StorageLocation, int]],
-) -> Iterator[list[tuple[StorageLocation, int]]]:
-    """Documents that together have few enough bytes to be in memory at once."""
-    batch: list[tuple[StorageLocation, int]] = []
-    batch_bytes = 0
-    for location, size_bytes in listed:
-        if batch and (len(batch) == _READS_AT_ONCE or batch_bytes + size_bytes > _READ_BYTES):
-            yield batch
-            batch, batch_bytes = [], 0
-        batch.append((location, size_bytes))
-        batch_bytes += size_bytes
-    if batch:
-        yield batch

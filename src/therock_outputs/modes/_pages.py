@@ -44,6 +44,11 @@ def server_writes_pages(context: Context, root: WorkflowOutputRoot) -> bool:
     return is_inventory_bucket(root.bucket) and not elsewhere
 
 
+def is_left_to_server(context: Context, root: WorkflowOutputRoot) -> bool:
+    """Whether the input `index` leaves such a page to the server."""
+    return context.settings.index == "auto" and server_writes_pages(context, root)
+
+
 @dataclass(frozen=True, slots=True)
 class FolderPage:
     """The page of everything that lies below its own folder, whoever stored it, but this project's other pages."""

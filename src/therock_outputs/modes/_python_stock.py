@@ -143,11 +143,18 @@ class PackageStock:
         if own is not None and self._own_versions.get(at) == version:
             return dataclasses.replace(own, object_version=version)
         known = self._known.get((at, version))
-        is_first = not any(place == at and other != version for place, other in self._known)
-        said = self._unversioned.get(at) if is_first else None
-        if known is not None and not known.sha256 and said is not None and said.size_bytes == listed.size_bytes:
-            known = dataclasses.replace(said, object_version=version)
+        if known is not None and not known.sha256:
+            known = self._last_resort(listed, version) or known
         return known if known is not None and known.size_bytes == listed.size_bytes else None
+
+    def _last_resort(self, listed: ListedObject, version: str) -> PackageEntry | None:
+        """What a page says of the object, where no list knows another object of that name."""
+        said = self._unversioned.get(listed.location)
+        if said is None or said.size_bytes != listed.size_bytes:
+            return None
+        if any(place == listed.location and other != version for place, other in self._known):
+            return None
+        return dataclasses.replace(said, object_version=version)
 
     def look_up(self, repositories: Iterable[Repository], listing: Listing) -> None:
         """Ask the service about packages of which nothing is known but name and size: once in a run."""

@@ -9,7 +9,6 @@ package files are streamed.
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import tempfile
 from functools import partial
@@ -29,10 +28,11 @@ from therock_outputs.modes._documents import Write, unchanged
 from therock_outputs.modes._repository_files import offered_packages, skipped
 from therock_outputs.modes._repository_state import StateReader
 from therock_outputs.modes._repository_unnamed import UnnamedFiles
+from therock_outputs.modes._scratch import folder_in
 from therock_outputs.package_repository import merge, with_found
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from _therock_utils.storage_location import StorageLocation
     from therock_outputs.modes._repository_files import OwnFile
@@ -133,7 +133,7 @@ class Publisher:
         """
         self._context.cancel.check()
         reader = StateReader(self._uploader.backend, self._kind, self._names, self._context.cancel)
-        with self._folder() as folder:
+        with folder_in(self._scratch) as folder:
             state = reader.read(folder)
             if state.damage:
                 self._warn(f"the repository's metadata were made again of the packages that are stored: {state.damage}")
@@ -223,15 +223,6 @@ class Publisher:
                 case "error":
                     own.remove(file)
                     self._uploader.add_failed([_failed(self._kind.pool.child(file.package.file_name), _beaten(other))])
-
-    @contextlib.contextmanager
-    def _folder(self) -> Iterator[Path]:
-        try:
-            folder = tempfile.TemporaryDirectory(dir=self._scratch, ignore_cleanup_errors=True)
-        except OSError as error:
-            raise local_file_error(self._scratch, "written", error) from error
-        with folder as path:
-            yield Path(path)
 
     def _warn_of(self, texts: Sequence[str], one: str, several: str) -> None:
         """Tell the first few, and how many there are."""

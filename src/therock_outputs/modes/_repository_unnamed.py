@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from _therock_utils._errors import IntegrityError
+from therock_outputs.batching import batches
 from therock_outputs.report import in_one_line
 from therock_outputs.text_safety import count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from therock_outputs.modes._repository_state import StateReader
@@ -64,18 +65,7 @@ class UnnamedFiles:
             self._say(f"reading {file.name}, which the repository has and its metadata do not name")
         if len(unknown) > SHOWN:
             self._say(f"reading {count(len(unknown) - SHOWN, 'more such file')}")
-        for batch in _batches(unknown):
+        for batch in batches(
+            unknown, lambda file: file.size_bytes, most_bytes=MAX_BATCH_BYTES, most_items=MAX_BATCH_FILES
+        ):
             self._looked.update(zip(batch, reader.look_into(batch, folder), strict=True))
-
-
-def _batches(files: Sequence[PoolFile]) -> Iterator[list[PoolFile]]:
-    batch: list[PoolFile] = []
-    size_bytes = 0
-    for file in files:
-        if batch and (len(batch) == MAX_BATCH_FILES or size_bytes + file.size_bytes > MAX_BATCH_BYTES):
-            yield batch
-            batch, size_bytes = [], 0
-        batch.append(file)
-        size_bytes += file.size_bytes
-    if batch:
-        yield batch

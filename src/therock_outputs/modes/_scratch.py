@@ -1,15 +1,17 @@
-"""A temporary folder for what a mode makes before it stores it."""
+"""Temporary folders for what a mode makes before it stores it."""
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from _therock_utils._errors import LocalFileError
+from _therock_utils._folder import local_file_error
 
 if TYPE_CHECKING:
-    import contextlib
+    from collections.abc import Iterator
 
 
 def make_scratch(runner_temp: str, stack: contextlib.ExitStack, *, purpose: str) -> Path:
@@ -30,3 +32,14 @@ def make_scratch(runner_temp: str, stack: contextlib.ExitStack, *, purpose: str)
         why=reason,
         remedy="Free some space, or point RUNNER_TEMP or TMPDIR at a folder that can be written.",
     )
+
+
+@contextlib.contextmanager
+def folder_in(scratch: Path) -> Iterator[Path]:
+    """A new folder in `scratch`, which goes in the end with what is in it. Raises LocalFileError where none can be."""
+    try:
+        folder = tempfile.TemporaryDirectory(dir=scratch, ignore_cleanup_errors=True)
+    except OSError as error:
+        raise local_file_error(scratch, "written", error) from error
+    with folder as path:
+        yield Path(path)

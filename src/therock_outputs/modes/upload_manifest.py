@@ -18,7 +18,7 @@ from therock_outputs.manifest_names import (
     manifest_fault,
 )
 from therock_outputs.modes._build_tree import if_missing
-from therock_outputs.modes._pages import FolderPage, server_writes_pages, store_page
+from therock_outputs.modes._pages import FolderPage, is_left_to_server, store_page
 from therock_outputs.modes._plan import PlannedPart, planned
 from therock_outputs.modes._source import SourceFolder
 from therock_outputs.modes._upload import Uploader, upload_in_steps
@@ -60,7 +60,7 @@ def run(context: Context) -> Report:
         )
     page = root.manifest_dir_index(group)
     # The server writes the pages of the multi-arch layout, which knows families and no groups.
-    by_server = settings.index == "auto" and not settings.artifact_group and server_writes_pages(context, root)
+    by_server = not settings.artifact_group and is_left_to_server(context, root)
     source = SourceFolder.find(context)
     part = planned(_WHAT, root.manifest_dir(group), lambda: _plan(context, root, group, source))
     lone = part.items[0].destination if len(part.items) == 1 else None

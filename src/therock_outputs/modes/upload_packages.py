@@ -9,22 +9,20 @@ import functools
 import os
 import shlex
 import stat
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from _therock_utils._errors import IllegalLocationError, InputError, OutputsError
-from _therock_utils._folder import local_file_error
 from _therock_utils._keys import quote, segment_fault
 from _therock_utils._transfer_types import FailedItem, UploadItem, UploadResult
 from _therock_utils.s3_buckets import parse_release_type
-from therock_outputs.modes._pages import FolderPage, server_writes_pages, store_page
+from therock_outputs.modes._pages import FolderPage, is_left_to_server, store_page
 from therock_outputs.modes._plan import PlannedPart, planned
 from therock_outputs.modes._repository import Publisher
 from therock_outputs.modes._repository_files import Placed, inspect_files, place_files
 from therock_outputs.modes._repository_names import NameRecords
 from therock_outputs.modes._repository_state import StateReader
-from therock_outputs.modes._scratch import make_scratch
+from therock_outputs.modes._scratch import folder_in, make_scratch
 from therock_outputs.modes._source import SourceFolder
 from therock_outputs.modes._upload import Uploader, upload_in_steps
 from therock_outputs.package_snippets import install_snippet
@@ -67,7 +65,7 @@ def run(context: Context) -> Report:
     if not settings.package_type:
         raise InputError("mode upload-packages needs package_type", remedy="Give package_type: deb or rpm.")
     kind = _kind(root, settings.package_type)
-    by_server = settings.index == "auto" and server_writes_pages(context, root)
+    by_server = is_left_to_server(context, root)
     writes_pages = not by_server and settings.index != "none"
     page = root.native_linux_packages_index(settings.package_type)
     log_page = root.native_linux_packages_log_index(settings.package_type)
@@ -87,7 +85,7 @@ def run(context: Context) -> Report:
                 store_page(uploader, FolderPage(log_page, f"Logs: {subject}"))
             if plan.publishes:
                 label = parse_release_type(settings.release_type or settings.release_type_environment)
-                Publisher(uploader, kind, plan.names, plan.scratch(), label=label).run(plan.placed.files)
+                Publisher(uploader, kind, plan.names, plan.scratch, label=label).run(plan.placed.files)
                 if writes_pages and metadata.is_stored_in_part(uploader.result):
                     store_page(uploader, FolderPage(page, f"Packages: {subject}"))
 
@@ -139,7 +137,6 @@ class _Plan:
         self._root = root
         self._source = source
         self._stack = stack
-        self._scratch: Path | None = None
         self._walked: WalkResult | None = None
         if not source.absence:
             self._walked = source.walk(context, key_prefix=kind.pool.relative_path)
@@ -212,13 +209,11 @@ class _Plan:
             if_missing="ignore",
         )
 
+    @functools.cached_property
     def scratch(self) -> Path:
         """A folder for temporary files, below RUNNER_TEMP where that can be written. Raises LocalFileError."""
-        if self._scratch is not None:
-            return self._scratch
         runner_temp = self._context.settings.runner_temp
-        self._scratch = make_scratch(runner_temp, self._stack, purpose="the repository's metadata")
-        return self._scratch
+        return make_scratch(runner_temp, self._stack, purpose="the repository's metadata")
 
     @property
     def _skipped(self) -> tuple[SkippedFile, ...]:
@@ -268,13 +263,9 @@ class _Plan:
             return Placed(tuple(files), warnings=(untold,))
 
     def _state(self) -> State:
-        context, scratch = self._context, self.scratch()
-        try:
-            folder = tempfile.TemporaryDirectory(dir=scratch, ignore_cleanup_errors=True)
-        except OSError as error:
-            raise local_file_error(scratch, "written", error) from error
-        with folder as path:
-            return StateReader(context.open_backend(), self._kind, self.names, context.cancel).read(Path(path))
+        context = self._context
+        with folder_in(self.scratch) as folder:
+            return StateReader(context.open_backend(), self._kind, self.names, context.cancel).read(folder)
 
 
 def _name_of(file: SkippedFile) -> str:

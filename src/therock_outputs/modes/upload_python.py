@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from _therock_utils._errors import IntegrityError
 from _therock_utils._transfer_types import UploadItem
 from _therock_utils.workflow_outputs import INDEX_NAME
-from therock_outputs.modes._pages import server_writes_pages
+from therock_outputs.modes._pages import is_left_to_server
 from therock_outputs.modes._python_pages import PackagePages, family_title
 from therock_outputs.modes._python_plan import plan_packages
 from therock_outputs.modes._python_stock import OwnPackages, Repository
@@ -66,9 +66,7 @@ class _Mode:
         self.plan = plan
         self._context = context
         self._root = root
-        self._by_server = (
-            plan.layout == "flat" and context.settings.index == "auto" and server_writes_pages(context, root)
-        )
+        self._by_server = plan.layout == "flat" and is_left_to_server(context, root)
         self._repositories = self._make_repositories()
         self._there: AbstractSet[StorageLocation] = frozenset()  # packages that lie there, stored or left as they were
 

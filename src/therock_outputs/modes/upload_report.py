@@ -10,7 +10,7 @@ from _therock_utils._keys import check_segment, key_fault, quote
 from _therock_utils._transfer_types import UploadItem
 from _therock_utils.workflow_outputs import INDEX_NAME
 from therock_outputs.modes._build_tree import if_missing
-from therock_outputs.modes._pages import FolderPage, server_writes_pages, store_page
+from therock_outputs.modes._pages import FolderPage, is_left_to_server, store_page
 from therock_outputs.modes._plan import PlannedPart, planned
 from therock_outputs.modes._source import SourceFolder
 from therock_outputs.modes._upload import Uploader, upload_in_steps
@@ -50,7 +50,7 @@ def run(context: Context) -> Report:
     part = planned(_WHAT, folder, lambda: _plan(context, folder, source))
     brings_page = part.brings(own_page)
     wants_page = not brings_page and not source.file_name  # one file is its own page
-    by_server = wants_page and settings.index == "auto" and server_writes_pages(context, root)
+    by_server = wants_page and is_left_to_server(context, root)
     writes_page = wants_page and not by_server and settings.index != "none"
     only_html = _only_html(part)
     page = folder.child(INDEX_NAME) if by_server else own_page

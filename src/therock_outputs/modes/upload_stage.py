@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from _therock_utils._errors import InputError
 from therock_outputs.modes._build_tree import BuildTree, plan_logs, plan_manifest
-from therock_outputs.modes._pages import FolderPage, server_writes_pages, store_page
+from therock_outputs.modes._pages import FolderPage, is_left_to_server, store_page
 from therock_outputs.modes._upload import Uploader, upload_in_steps
 from therock_outputs.modes.locate import subject_of
 from therock_outputs.run_target import single_root
@@ -42,7 +42,7 @@ def run(context: Context) -> Report:
         raise InputError(message, remedy="Use mode upload-build for a single-stage build.")
     folder = root.log_stage_dir(settings.stage, settings.family)
     page = root.log_stage_index(settings.stage, settings.family)
-    by_server = settings.index == "auto" and server_writes_pages(context, root)
+    by_server = is_left_to_server(context, root)
     writes_page = not by_server and settings.index != "none"
     tree = BuildTree.find(context)
     with contextlib.ExitStack() as scratch:

@@ -10,7 +10,7 @@ from _therock_utils._keys import quote
 from _therock_utils._source_file import SkipFileError, SourceFile
 from _therock_utils._transfer_types import UploadItem
 from therock_outputs.modes._build_tree import if_missing
-from therock_outputs.modes._pages import FolderPage, server_writes_pages, store_page
+from therock_outputs.modes._pages import FolderPage, is_left_to_server, store_page
 from therock_outputs.modes._plan import PlannedPart, planned
 from therock_outputs.modes._source import SourceFolder
 from therock_outputs.modes._upload import Uploader, upload_in_steps
@@ -52,7 +52,7 @@ def run(context: Context) -> Report:
     root = single_root(context.target)
     source = SourceFolder.find(context)
     page = root.tarballs_index()
-    by_server = context.settings.index == "auto" and server_writes_pages(context, root)
+    by_server = is_left_to_server(context, root)
     part = planned(_WHAT, root.tarballs(), lambda: _plan(context, root, source)).with_page(page, by_server=by_server)
     left: set[StorageLocation] = set()  # where other bytes lay, and stay
 
